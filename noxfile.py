@@ -1,0 +1,131 @@
+"""Every command of the project. `nox -l` lists them; what stands behind `--` is passed on."""
+
+import argparse
+import difflib
+import os
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2025.11.12"
+nox.options.default_venv_backend = "venv"
+nox.options.reuse_venv = "yes"
+nox.options.sessions = ["tests"]
+
+PROJECT = nox.project.load_toml("pyproject.toml")
+QUIET = {"NO_MKDOCS_2_WARNING": "1"}  # Material's banner about MkDocs 2, which the pins keep out
+PYTHON_CODE = ("conftest.py", "noxfile.py", "tests", "tools")
+
+
+# -- two environments that the sessions below share, so that torch is installed once -------------
+
+
+@nox.session(name="site-env", default=False)
+def site_env(session):
+    """The environment of serve and docs, without torch."""
+    session.install(*nox.project.dependency_groups(PROJECT, "docs"), "-c", "constraints.txt")
+
+
+@nox.session(name="torch-env", default=False)
+def torch_env(session):
+    """The environment of all other sessions, with torch."""
+    groups = nox.project.dependency_groups(PROJECT, "docs", "tests", "labs", "lint")
+    session.install(*groups, "-c", "constraints.txt")
+
+
+site = nox.session(venv_backend="none", requires=["site-env"])
+torch = nox.session(venv_backend="none", requires=["torch-env"])
+
+
+def run(session, env, module, *arguments, **options):
+    """Run a Python module in one of the two environments."""
+    folder = session.env_dir.parent / env
+    python = folder / "Scripts/python.exe" if os.name == "nt" else folder / "bin/python"
+    session.run(str(python), "-m", module, *arguments, external=True, **options)
+
+
+# -- the site ------------------------------------------------------------------------------------
+
+
+@site
+def serve(session):
+    """Serve the site at 127.0.0.1:8000 with live reload; `-- --lang zh` for one language, `-- -a HOST:PORT`."""
+    parser = argparse.ArgumentParser(prog="nox -s serve --", add_help=False)
+    parser.add_argument("--lang", default="")
+    options, rest = parser.parse_known_args(session.posargs)
+    languages = sorted(path.name for path in Path("docs").iterdir() if (path / "index.md").is_file())
+    if options.lang and options.lang not in languages:
+        session.error(f"there is no language {options.lang!r}; docs/ holds {', '.join(languages)}")
+    watched = [f"--watch={folder}" for folder in ("snippets", "theme", "tools", "verified")]
+    run(session, "site-env", "mkdocs", "serve", *watched, *rest, env={**QUIET, "ONLY_LANGUAGE": options.lang})
+
+
+@site
+def docs(session):
+    """Build the site into site/; a warning is an error."""
+    run(session, "site-env", "mkdocs", "build", "--strict", *session.posargs, env=QUIET)
+
+
+# -- the checks ----------------------------------------------------------------------------------
+
+
+@torch
+def tests(session):
+    """Everything that CI runs: lint, cells, page tests, structure, the built site in a browser."""
+    check_style(session)
+    run(session, "torch-env", "pytest", "--codeblocks", "snippets", "tests", *session.posargs)
+    run(session, "torch-env", "pytest", "--codeblocks", "snippets", "tests/device", "--device", "sim", *session.posargs)
+
+
+@torch
+def cells(session):
+    """Run the cells: all, or `-- snippets/masks/causal.md`."""
+    run(session, "torch-env", "pytest", "--codeblocks", *(session.posargs or ["snippets"]))
+
+
+@torch
+def update(session):
+    """Rewrite the outputs and the record of pages: all, or `-- masks/causal`."""
+    run(session, "torch-env", "pytest", "--codeblocks", "--update", "--record", *snippet_files(session))
+
+
+@torch
+def gpu(session):
+    """Run the cells and the random-number cases on CUDA; fails where there is no CUDA device."""
+    cases = session.posargs or ["snippets", "tests/device"]
+    run(session, "torch-env", "pytest", "--codeblocks", "--device", "cuda", "--record", *cases)
+
+
+@torch
+def labs(session):
+    """Execute the labs and write their notebooks in every language: all, or `-- labs/see-the-masks`."""
+    run(session, "torch-env", "tools.labs", *snippet_files(session, "labs"))
+
+
+@torch
+def lint(session):
+    """Run ruff on our Python and on the code inside the cells; `-- --fix` mends our Python."""
+    check_style(session, *session.posargs)
+
+
+@torch
+def bench(session):
+    """Measure the build, the reload, the runner and the bytes of a visit; nothing is asserted."""
+    run(session, "torch-env", "tools.bench", *session.posargs)
+
+
+def check_style(session, *options):
+    run(session, "torch-env", "ruff", "check", *options, *PYTHON_CODE)
+    run(session, "torch-env", "ruff", "format", *([] if options else ["--check"]), *PYTHON_CODE)
+    run(session, "torch-env", "tools.cells.lint")
+
+
+def snippet_files(session, folder=""):
+    """The snippet files of the named pages, or all below a folder of `snippets/`."""
+    slugs = [path.relative_to("snippets").with_suffix("").as_posix() for path in Path("snippets", folder).rglob("*.md")]
+    for name in session.posargs:
+        if name not in slugs:
+            near = difflib.get_close_matches(name, slugs, n=1, cutoff=0)
+            hint = f"; is it {near[0]}?" if near else ""
+            session.error(f"there is no page {name} with cells (snippets/{name}.md){hint}")
+    return [f"snippets/{slug}.md" for slug in session.posargs or sorted(slugs)]

@@ -1,0 +1,50 @@
+"""A small project of its own in a temporary folder, on which the runner is tested as a command."""
+
+import subprocess
+import sys
+import xml.etree.ElementTree
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def cell(name, code, output=None):
+    """A cell as it stands in a snippet file."""
+    shown = "" if output is None else f"<!--pytest-codeblocks:expected-output-->\n```text\n{output}```\n"
+    return f"<!-- --8<-- [start:{name}] -->\n```python\n{code}```\n{shown}<!-- --8<-- [end:{name}] -->\n"
+
+
+class Project:
+    def __init__(self, folder):
+        self.folder = folder
+        self.write("conftest.py", (ROOT / "conftest.py").read_text())
+
+    def write(self, name, text):
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    def add(self, slug, *cells):
+        """A snippet file, and a page that shows its cells; a cell is its name, its code and perhaps its output."""
+        names = [name for name, *_ in cells]
+        self.write(f"docs/en/{slug}.md", "\n\n".join(f'--8<-- "{slug}.md:{name}"' for name in names) + "\n")
+        return self.write(f"snippets/{slug}.md", "\n".join(cell(*parts) for parts in cells))
+
+    def pytest(self, *arguments):
+        """Run the cells; return the status, the text, and by `slug::name` the message of each test, '' if passed."""
+        command = [sys.executable, "-m", "pytest", "--codeblocks", "-p", "no:cacheprovider", "--junitxml=report.xml"]
+        environment = {"PYTHONPATH": str(ROOT), "PATH": "", "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(
+            [*command, *arguments], cwd=self.folder, env=environment, capture_output=True, text=True, check=False
+        )
+        return done.returncode, done.stdout + done.stderr, self.messages()
+
+    def messages(self):
+        report, messages = self.folder / "report.xml", {}
+        if report.exists():
+            for case in xml.etree.ElementTree.parse(report).iter("testcase"):
+                slug = case.get("classname").removeprefix("snippets.").replace(".", "/").removesuffix("/md")
+                messages[f"{slug}::{case.get('name')}"] = "\n".join(found.text or "" for found in case)
+            report.unlink()
+        return messages

@@ -1,0 +1,129 @@
+"""What a page shows against what its code prints: which differences are rounding, and which are wrong numbers."""
+
+import re
+
+import pytest
+import torch
+
+from tools.cells.compare import difference, forget_device, same
+
+TENSOR = "tensor([[ 0.1234, -0.5000],\n        [ 1.0000,  0.0000]])"
+
+ROUNDING = [
+    (TENSOR, TENSOR),
+    (TENSOR, TENSOR.replace("0.1234", "0.1235")),
+    (TENSOR, TENSOR.replace("0.1234", "0.1233")),
+    (TENSOR, TENSOR.replace(" 0.0000]", "-0.0000]")),
+    ("tensor([1., 0.])", "tensor([1.0000, 0.0000])"),
+    ("tensor([1.])", "tensor([1.0000])"),
+    ("tensor([9.9999, 1.0000])", "tensor([10.0000,  1.0000])"),
+    ("tensor([nan, inf, -inf])", "tensor([nan, inf, -inf])"),
+    ("tensor([1.2345e-05, 1.0000e+00])", "tensor([1.2346e-05, 1.0000e+00])"),
+    ("tensor([ 1.4799e+00, -1.2085e-04])", "tensor([ 1.4799e+00, -1.2049e-04])"),
+    ("tensor([0.5403+0.8415j])", "tensor([0.5403+0.8416j])"),
+    ("tensor([ 0.1000, -0.2000,\n         0.3000])", "tensor([0.1000, -0.2000,\n        0.3000])"),
+    ("torch.Size([2, 3])", "torch.Size([2, 3])"),
+    ("0.30000001192092896", "0.3000000417232513"),
+    ("12345.6787", "12345.6797"),
+    ("loss 0.6931 at step 3", "loss 0.6932 at step 3"),
+    ("version 2.13.0", "version 2.13.0"),
+    ("is 0.5.", "is 0.5."),
+    ("x1=0.25, info", "x1=0.25, info"),
+    ("50.0%", "50.1%"),
+]
+
+WRONG = [
+    (TENSOR, TENSOR.replace("0.1234", "0.1236")),
+    (TENSOR, TENSOR.replace("-0.5000", " 0.5000")),
+    (TENSOR, TENSOR.replace("],\n        [", ",\n         ")),
+    (TENSOR, TENSOR.replace("],\n        [", "], [")),
+    (TENSOR, TENSOR.replace("tensor(", "")),
+    ("tensor([1., 2.])", "tensor([1., 3.])"),
+    ("tensor([1, 2])", "tensor([1, 3])"),
+    ("tensor([0., 1., 4095.])", "tensor([0., 2., 4095.])"),
+    ("torch.Size([2, 3])", "torch.Size([2, 4])"),
+    ("tensor([nan])", "tensor([0.0000])"),
+    ("tensor([inf])", "tensor([-inf])"),
+    ("tensor([nan, 1.0000])", "tensor([1.0000, nan])"),
+    ("tensor([0.1000, 0.2000])", "tensor([0.1000, 0.2000, 0.3000])"),
+    ("tensor([0.1000, 0.2000])", "tensor([[0.1000, 0.2000]])"),
+    ("tensor([1.2345e-05])", "tensor([1.2347e-05])"),
+    ("tensor([1.2345e-05])", "tensor([1.2345e-04])"),
+    ("tensor([1.4799e+00, 1.2085e-02])", "tensor([1.4799e+00, 1.2985e-02])"),
+    ("tensor([-1.0000e+09,  4.5000e-01])", "tensor([-1.0000e+09,  4.6000e-01])"),
+    ("tensor([0.5403+0.8415j])", "tensor([0.5403-0.8415j])"),
+    ("tensor([0.1], dtype=torch.float64)", "tensor([0.1])"),
+    ("0.5", "0.6001"),
+    ("-0.0001", "0.0001"),
+    ("0.0001", "0.0003"),
+    ("1e-05", "3e-05"),
+    ("True", "False"),
+    ("version 2.13.0", "version 2.13.1"),
+    ("layer2.weight", "layer3.weight"),
+    ("step 3", "step 4"),
+    ("a\nb", "a\nb\nc"),
+]
+
+
+@pytest.mark.parametrize(("expected", "got"), ROUNDING)
+def test_rounding_passes(expected, got):
+    assert same(expected, got)
+
+
+@pytest.mark.parametrize(("expected", "got"), WRONG)
+def test_a_wrong_print_fails(expected, got):
+    assert not same(expected, got)
+    assert not same(got, expected)
+
+
+PRINTS = [
+    TENSOR,
+    "tensor([1.2345e-05, 1.0000e+00])",
+    "tensor([[0., 1.], [10., 100.]])",
+    "tensor([0.1500, 0.0100, 200.0000])",
+    "torch.Size([2, 10])",
+    "max difference 1.2e-07 in 12 steps",
+    "tensor([0.5403+0.8415j])",
+]
+
+
+@pytest.mark.parametrize("text", PRINTS)
+def test_no_digit_can_be_deleted(text):
+    """Also where the value stays, as in 0.1500 and 0.150: who types an output by hand loses digits in this way."""
+    for digit in re.finditer(r"\d", text):
+        shorter = text[: digit.start()] + text[digit.end() :]
+        assert not same(shorter, text), shorter
+
+
+@pytest.mark.parametrize("text", PRINTS)
+def test_no_sign_can_be_turned(text):
+    for sign in re.finditer(r"[-+](?=\d)", text):
+        other = text[: sign.start()] + ("+" if sign[0] == "-" else "-") + text[sign.end() :]
+        assert not same(other, text), other
+
+
+def test_a_transposed_matrix_and_a_lost_mask_fail():
+    torch.manual_seed(0)
+    scores = torch.randn(4, 4)
+    masked = scores.masked_fill(torch.ones(4, 4).triu(1).bool(), -torch.inf)
+    weights = str(masked.softmax(dim=-1))
+    assert not same(weights, str(masked.softmax(dim=-1).mT))
+    assert not same(weights, str(scores.softmax(dim=-1)))
+    assert not same(weights, str(masked.softmax(dim=-2)))
+    assert not same(weights, str((masked / 2).softmax(dim=-1)))
+
+
+def test_only_the_device_is_forgiven_on_a_device():
+    here = "tensor([0.1000], dtype=torch.float64)"
+    there = "tensor([0.1000], device='cuda:0',\n       dtype=torch.float64)"
+    assert forget_device(there) == here
+    assert not same(here, there)
+    assert not same(forget_device(here), forget_device(there.replace("float64", "float32")))
+
+
+def test_a_diff_holds_real_differences_only():
+    printed = TENSOR.replace("0.1234", "0.1235").replace("1.0000", "1.0100")
+    lines, first = difference(TENSOR, printed)
+    assert first == 1
+    assert "0.1235" not in lines
+    assert "1.0100" in lines

@@ -1,0 +1,273 @@
+"""The runner as people use it: `pytest --codeblocks snippets`, on a project with one fault in each file."""
+
+import json
+
+import pytest
+
+from tests.cells.project import Project, cell
+
+SETUP = (
+    "setup",
+    "import torch\n\nT, D = 3, 2\ninputs = torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])  # (T, D)\n",
+)
+SUMS = "tensor([ 3.,  7., 11.])\n"
+PRINT_SUMS = "print(inputs.sum(dim=-1))\n"
+RANDOM = "tensor([-0.2159, -0.7425])\n"
+
+GOOD = {
+    "right": [SETUP, ("sums", PRINT_SUMS, SUMS)],
+    "last-digit": [
+        SETUP,
+        (
+            "third",
+            "print(inputs / 3)\n",
+            "tensor([[0.3334, 0.6667],\n        [1.0000, 1.3333],\n        [1.6667, 2.0000]])\n",
+        ),
+    ],
+    "seeded": [SETUP, ("draw", "torch.manual_seed(5)\nprint(torch.randn(2))\n", "tensor([-0.4868, -0.6038])\n")],
+    "own-source": [
+        SETUP,
+        ("f", "import inspect\n\n\ndef f(x):\n    return x + 1\n"),
+        ("source", "print(inspect.getsource(f))\n", "def f(x):\n    return x + 1\n\n"),
+        ("class", "class A:\n    x = 1\n\n\nprint(inspect.getsource(A))\n", "class A:\n    x = 1\n\n"),
+    ],
+    "main": [SETUP, ("name", 'if __name__ == "__main__":\n    print("main")\n', "main\n")],
+    "state": [
+        SETUP,
+        (
+            "change",
+            "torch.set_default_dtype(torch.float64)\ntorch.set_printoptions(precision=1)\n"
+            + "torch.set_num_threads(1)\ntorch.set_grad_enabled(False)\nprint(torch.ones(1).dtype)\n",
+            "torch.float64\n",
+        ),
+    ],
+    "state-after": [
+        SETUP,
+        (
+            "look",
+            "x = torch.ones(1, requires_grad=True)\nprint(x * 1 / 3)\n",
+            "tensor([0.3333], grad_fn=<DivBackward0>)\n",
+        ),
+    ],
+}
+
+# slug: (cells, the line that is named, words of the message)
+BAD = {
+    "a-digit": (
+        [SETUP, ("sums", PRINT_SUMS, SUMS.replace("11", "12"))],
+        12,
+        "print(inputs.sum(dim=-1))\nThe page shows (-)",
+    ),
+    "a-lost-digit": ([SETUP, ("sums", PRINT_SUMS, SUMS.replace("11", "1"))], 12, "nox -s update -- a-lost-digit"),
+    "a-sign": ([SETUP, ("minus", "print(-inputs[0] / 3)\n", "tensor([ 0.3333, -0.6667])\n")], 12, "The page shows (-)"),
+    "a-transposed-matrix": (
+        [SETUP, ("square", "print(inputs[:2])\n", "tensor([[1., 3.],\n        [2., 4.]])\n")],
+        12,
+        "The page shows (-)",
+    ),
+    "a-lost-mask": (
+        [
+            SETUP,
+            (
+                "mask",
+                "s = inputs @ inputs.mT\n"
+                + "s.masked_fill(torch.ones(T, T).triu(1).bool(), -torch.inf)\nprint(s.softmax(-1)[0])\n",
+                "tensor([1., 0., 0.])\n",
+            ),
+        ],
+        14,
+        "The page shows (-)",
+    ),
+    "a-second-statement": ([SETUP, ("two", "print(1)\nprint(2)\n", "1\n3\n")], 13, "print(2)"),
+    "a-lost-row": ([SETUP, ("two", "print(1)\nprint(2)\n", "1\n")], 13, "print(2)"),
+    "a-shape-that-lies": (
+        [SETUP, ("shape", "x = inputs.mT  # (T, D)\nprint(1)\n", "1\n")],
+        12,
+        "the comment says (T, D) = (3, 2)",
+    ),
+    "a-shape-in-a-function": (
+        [SETUP, ("f", "def f(x):\n    return x.mT  # (T, D)\n"), ("call", "print(f(inputs)[0, 0])\n", "tensor(1.)\n")],
+        13,
+        "the tensor has (2, 3)",
+    ),
+    "a-shape-never-run": ([SETUP, ("f", "def f(x):\n    return x  # (T, D)\n")], 13, "no cell runs this line"),
+    "a-shape-nowhere": ([SETUP, ("shape", "print(1)  # (T, D)\n", "1\n")], 12, "cannot be checked"),
+    "a-comment": ([SETUP, ("words", "print(1)  # one\n", "1\n")], 12, "a comment in a cell is a shape"),
+    "an-unseeded-number": (
+        [SETUP, ("draw", "print(torch.randn(2))\n", RANDOM)],
+        11,
+        "put torch.manual_seed(...) above",
+    ),
+    "a-late-seed": (
+        [SETUP, ("late", "x = torch.randn(2)\ntorch.manual_seed(0)\nprint(x)\n", RANDOM)],
+        11,
+        "prints something else each time",
+    ),
+    "an-unseeded-numpy": (
+        [SETUP, ("numpy", "import numpy\n\nprint(numpy.random.rand())\n", "0.1\n")],
+        11,
+        "something else each time",
+    ),
+    "a-print-without-output": ([SETUP, ("print", "print(1)\n")], 12, "may not print"),
+    "a-changed-tensor": (
+        [SETUP, ("change", "inputs += 1\nprint(1)\n", "1\n")],
+        11,
+        "changes the shared tensor 'inputs'; work on a copy",
+    ),
+    "a-changed-view": (
+        [SETUP, ("change", "inputs[0].zero_()\nprint(1)\n", "1\n")],
+        11,
+        "changes the shared tensor 'inputs'",
+    ),
+    "a-changed-module": (
+        [
+            SETUP,
+            ("layer", "torch.manual_seed(0)\nlayer = torch.nn.Linear(D, D)\n"),
+            ("change", "torch.nn.init.zeros_(layer.weight)\nprint(1)\n", "1\n"),
+        ],
+        18,
+        "changes the shared tensor 'layer'",
+    ),
+    "a-changed-name": ([SETUP, ("change", "T = 4\nprint(1)\n", "1\n")], 11, "gives the shared name 'T' a new value"),
+    "a-warning": (
+        [SETUP, ("warn", "import warnings\n\nwarnings.warn('old')\nprint(1)\n", "1\n")],
+        14,
+        "UserWarning: old",
+    ),
+    "an-exception": (
+        [SETUP, ("raise", "print(1)\ninputs @ inputs\n", "1\n")],
+        13,
+        "mat1 and mat2 shapes cannot be multiplied",
+    ),
+    "a-syntax-error": ([SETUP, ("syntax", "print(1\n", "1\n")], 12, "SyntaxError"),
+    "a-name-of-another-cell": (
+        [SETUP, ("one", "x = 1\nprint(x)\n", "1\n"), ("two", "print(x)\n", "1\n")],
+        23,
+        "name 'x' is not defined",
+    ),
+}
+
+NOT_READ = {
+    "a-fence-that-would-be-skipped": cell("x", "1\n").replace("```python", "```py"),
+    "a-skipped-file": "<!--pytest-codeblocks:skipfile-->\n" + cell("x", "1\n"),
+    "a-skip-mark": cell("x", "1\n").replace("```python", "<!--pytest.mark.skip-->\n```python"),
+    "a-malformed-mark": cell("x", "1\n").replace("[start:x]", "[strat:x]"),
+}
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory):
+    project = Project(tmp_path_factory.mktemp("good"))
+    for slug, cells in GOOD.items():
+        project.add(slug, *cells)
+    return project
+
+
+@pytest.fixture(scope="module")
+def bad(tmp_path_factory):
+    project = Project(tmp_path_factory.mktemp("bad"))
+    for slug, (cells, _, _) in BAD.items():
+        project.add(slug, *cells)
+    project.add("on-no-page", SETUP, ("sums", PRINT_SUMS, SUMS))
+    project.write("docs/en/on-no-page.md", '--8<-- "on-no-page.md:setup"\n')
+    project.add("no-page", SETUP)
+    (project.folder / "docs/en/no-page.md").unlink()
+    for slug, text in NOT_READ.items():
+        project.write(f"snippets/{slug}.md", text)
+    status, text, messages = project.pytest("snippets", "--continue-on-collection-errors")
+    assert status == 1, text
+    return messages
+
+
+def test_right_cells_pass(good):
+    status, text, messages = good.pytest("snippets", "-W", "error")
+    assert status == 0, text
+    assert len(messages) == sum(len(cells) + 1 for cells in GOOD.values())
+
+
+def test_right_cells_pass_on_the_pretend_accelerator(good):
+    status, text, messages = good.pytest("snippets", "--device", "sim", "--record")
+    assert status == 0, text
+    assert len(messages) == sum(len(cells) + 1 for cells in GOOD.values())
+    assert json.loads((good.folder / "verified/sim.json").read_text())["right"]["device"] == "sim"
+
+
+@pytest.mark.parametrize("slug", BAD)
+def test_a_fault_is_named_with_its_line(bad, slug):
+    cells, line, words = BAD[slug]
+    test = f"{slug}::notebook" if slug == "a-shape-never-run" else f"{slug}::{cells[-1][0]}"
+    assert f"snippets/{slug}.md:{line}" in bad[test]
+    assert words in bad[test]
+    assert not bad[f"{slug}::setup"], "only the wrong cell fails"
+
+
+@pytest.mark.parametrize("slug", NOT_READ)
+def test_a_block_that_would_not_run_is_an_error(bad, slug):
+    [message] = [text for name, text in bad.items() if slug in name]
+    assert f"snippets/{slug}.md:" in message
+    assert "expected" in message
+
+
+@pytest.mark.parametrize(("test", "page"), [("on-no-page::sums", "on-no-page"), ("no-page::setup", "no-page")])
+def test_a_cell_on_no_page_is_an_error(bad, test, page):
+    assert f"is on no page; show it in docs/en/{page}.md" in bad[test]
+
+
+def test_update_writes_what_the_check_then_accepts(tmp_path):
+    project = Project(tmp_path)
+    right = project.add(
+        "page", SETUP, ("sums", PRINT_SUMS, SUMS), ("last", "print(inputs[0])\n", "tensor([1., 2.])\n")
+    ).read_text()
+    path = project.add("page", SETUP, ("sums", PRINT_SUMS, "tensor([9.])\n"), ("last", "print(inputs[0])\n"))
+    other = project.add("other", SETUP, ("sums", PRINT_SUMS, "tensor([9.])\n"))
+    status, text, _ = project.pytest("snippets/page.md", "--update", "--record")
+    assert status == 0, text
+    assert path.read_text() == right
+    assert "tensor([9.])" in other.read_text(), "only the named pages are written"
+    assert set(json.loads((tmp_path / "verified/cpu.json").read_text())["page"]["cells"]) == {"setup", "sums", "last"}
+    assert project.pytest("snippets/page.md")[0] == 0
+
+
+def test_update_refuses_what_is_not_the_same_twice_and_keeps_the_file(tmp_path):
+    project = Project(tmp_path)
+    path = project.add("page", SETUP, ("draw", "print(torch.randn(2))\n", RANDOM))
+    before = path.read_text()
+    status, _, messages = project.pytest("snippets", "--update")
+    assert status == 1
+    assert "torch.manual_seed" in messages["page::draw"]
+    assert path.read_text() == before
+
+
+def test_a_record_keeps_only_what_passed(tmp_path):
+    project = Project(tmp_path)
+    project.add("page", SETUP, ("sums", PRINT_SUMS, SUMS), ("wrong", "print(1)\n", "2\n"))
+    assert project.pytest("snippets", "--record")[0] == 1
+    page = json.loads((tmp_path / "verified/cpu.json").read_text())["page"]
+    assert set(page["cells"]) == {"setup", "sums"}
+    assert set(page) == {"cells", "date", "device", "python", "torch"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--update", "--device", "sim"], "--update writes what the CPU prints; leave out --device sim"),
+        (["--device", "cuda"], "--device cuda: torch"),
+        (["--device", "gpu"], "--device gpu: give one of cpu, cuda"),
+    ],
+)
+def test_what_cannot_be_done_is_said_before_anything_runs(good, arguments, words):
+    before = {path: path.read_text() for path in good.folder.glob("snippets/*.md")}
+    status, text, _ = good.pytest("snippets", *arguments)
+    assert status == 4
+    assert words in text
+    assert {path: path.read_text() for path in before} == before
+
+
+def test_a_corrupt_record_is_named_and_kept(tmp_path):
+    project = Project(tmp_path)
+    project.add("page", SETUP)
+    record = project.write("verified/cpu.json", "{\n broken")
+    status, text, _ = project.pytest("snippets", "--record")
+    assert status != 0
+    assert "verified/cpu.json:2: not JSON" in text
+    assert record.read_text() == "{\n broken"

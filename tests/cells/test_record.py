@@ -1,0 +1,67 @@
+"""A record counts a cell as verified only while its program and its output are the recorded ones."""
+
+import pytest
+
+from tests.cells.project import cell
+from tools.cells.record import read_record, still_verified, write_record
+from tools.cells.source import SourceError, digest, read_cells
+
+PAGE = {"date": "2026-11-20", "device": "x86_64", "torch": "2.13.0", "python": "3.11.7"}
+SETUP, SHOW, OTHER = cell("setup", "x = 1\n"), cell("show", "print(x)\n", "1\n"), cell("other", "print(2)\n", "2\n")
+
+
+@pytest.fixture
+def cells(tmp_path):
+    def write(text):
+        path = tmp_path / "page.md"
+        path.write_text(text, encoding="utf-8")
+        return read_cells(path)
+
+    return write
+
+
+def test_a_record_is_written_and_read(tmp_path, cells):
+    page = PAGE | {"cells": {c.name: digest(cells(SETUP), c) for c in cells(SETUP)}}
+    write_record(tmp_path / "verified/cpu.json", {"masks/causal": page})
+    assert read_record(tmp_path / "verified/cpu.json") == {"masks/causal": page}
+    assert read_record(tmp_path / "verified/cuda.json") == {}
+    assert [path.name for path in (tmp_path / "verified").iterdir()] == ["cpu.json"]
+
+
+@pytest.mark.parametrize(
+    ("text", "verified"),
+    [
+        (SETUP + SHOW + OTHER, ["setup", "show", "other"]),
+        (SETUP + SHOW.replace("1\n", "2\n") + OTHER, ["setup", "other"]),
+        (SETUP + SHOW.replace("print(x)", "print(x )") + OTHER, ["setup", "other"]),
+        (SETUP.replace("1", "3") + SHOW + OTHER, []),
+        (SETUP + OTHER + SHOW, ["setup", "other", "show"]),
+    ],
+)
+def test_a_changed_cell_is_no_longer_verified(cells, text, verified):
+    recorded = cells(SETUP + SHOW + OTHER)
+    page = PAGE | {"cells": {c.name: digest(recorded, c) for c in recorded}}
+    assert [c.name for c in still_verified(page, cells(text))] == verified
+
+
+def test_a_page_without_an_entry_has_no_verified_cells(cells):
+    assert still_verified(None, cells(SETUP)) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"a":\n', "cpu.json:2: not JSON"),
+        ("[]", "not a record of pages"),
+        ('{"a": 1}', "the entry 'a' lacks one of date, device, torch, python, cells"),
+        ('{"a": {"date": "2026", "cells": {}}}', "the entry 'a' lacks"),
+        ('{"a": {"date": "1", "device": "2", "torch": "3", "python": "4"}}', "the entry 'a' lacks"),
+    ],
+)
+def test_a_corrupt_record_says_how_to_mend_it(tmp_path, text, message):
+    path = tmp_path / "cpu.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(SourceError) as error:
+        read_record(path)
+    assert message in str(error.value)
+    assert "nox -s update" in str(error.value)

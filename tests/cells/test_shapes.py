@@ -1,0 +1,75 @@
+"""Shape comments are executed, and a comment that cannot be checked is an error."""
+
+import pytest
+import torch
+
+from tools.cells.shapes import CHECK, ShapeError, checker, instrument
+
+SIZES = "B, H, T, D = 2, 3, 4, 5\n"
+
+
+def run(source):
+    """Run a cell with its shape comments; return the lines of the comments that were executed."""
+    namespace, executed = {"torch": torch}, set()
+    namespace[CHECK] = checker(namespace, executed)
+    tree, _ = instrument(SIZES + source, "cell.md")
+    exec(compile(tree, "cell.md", "exec"), namespace)
+    return executed
+
+
+TRUE = [
+    "x = torch.ones(2, 3)  # (B, H)",
+    "x = torch.ones(15)  # (H * D,)",
+    "x = torch.tensor(1.0)  # ()",
+    "x = torch.ones(\n    2,\n    3,\n)  # (B, H)",
+    "x, y = torch.ones(2, 2, 3)  # (B, H)",
+    "x: object = torch.ones(2)  # (2,)",
+    "x = torch.ones(2)\nx += 1  # (B,)",
+    "def f(T):\n    return torch.ones(T)  # (T,)\n\n\nf(7)",
+    "def f(x):\n    B, T = x.shape\n    y = x.mT  # (T, B)\n    return y, y  # (T, B)\n\n\nf(torch.ones(6, 7))",
+    "class M:\n    def f(self, x):\n        self.x = x  # (T,)\n\n\nM().f(torch.ones(4))",
+]
+
+LIES = [
+    ("x = torch.ones(2, 3)  # (H, B)", r"\(H, B\) = \(3, 2\), the tensor has \(2, 3\)"),
+    ("x = torch.ones(2, 3)  # (B,)", r"the tensor has \(2, 3\)"),
+    ("x = torch.ones(2, 3)  # (B, H, T)", r"the tensor has \(2, 3\)"),
+    ("x = torch.ones(2, 3)  # (2, 4)", r"says \(2, 4\), the tensor has \(2, 3\)"),
+    ("x, y = torch.ones(2, 3), torch.ones(3, 2)  # (B, H)", r"the tensor has \(3, 2\)"),
+    ("x = torch.ones(2)  # (Tq,)", "Tq is no integer here"),
+    ("x = torch.ones(2)  # (torch,)", "torch is no integer here"),
+    ("x = 3  # (B,)", "this is a int, not a tensor"),
+    ("x = torch.ones(2)  # (B H)", "not a shape"),
+    ("def f():\n    return torch.ones(2)  # (T,)\n\n\nf()", r"the tensor has \(2,\)"),
+]
+
+NOT_CHECKABLE = [
+    "torch.ones(2)  # (B,)",
+    "for _ in range(2):  # (B,)\n    pass",
+    "x = torch.ones(  # (B,)\n    2\n)",
+    "# (B,)\nx = 1",
+    "x = torch.ones(2)  # two rows",
+    "x = torch.ones(2)  # (B,",
+]
+
+
+@pytest.mark.parametrize("source", TRUE)
+def test_a_true_comment_is_executed(source):
+    assert len(run(source)) == source.count("#")
+
+
+@pytest.mark.parametrize(("source", "message"), LIES)
+def test_a_lie_is_caught(source, message):
+    with pytest.raises(ShapeError, match=message):
+        run(source)
+
+
+@pytest.mark.parametrize("source", NOT_CHECKABLE)
+def test_a_comment_that_cannot_be_checked_is_an_error(source):
+    with pytest.raises(ShapeError, match=r"^\d+: "):
+        run(source)
+
+
+def test_an_entry_is_no_way_to_run_code():
+    with pytest.raises(ShapeError):
+        run("x = torch.ones(2)  # (__import__('os').getpid(),)")

@@ -1,0 +1,79 @@
+"""Compare what a page shows with what its code prints: text exactly, decimals to one unit of their last digit."""
+
+import difflib
+import math
+import re
+
+EXPONENT = r"e(?:\+|-(?!0+\b))\d{2,}"
+DECIMAL = rf"\d+\.\d*(?:{EXPONENT})?|\d+{EXPONENT}"
+NUMBER = re.compile(rf"[ \t]*((?:(?<![\w.])[-+]?|(?<=[\d.])[-+](?=[^ ]*j))(?:{DECIMAL}|\d+|inf|nan))(?=j?(?!\w|\.\d))")
+TENSOR_START = re.compile(r"\n(?=\S)")  # the rows of one tensor are indented
+RELATIVE = 1.3e-6  # the float32 tolerance of torch.testing.assert_close
+FILL = 1e4  # a larger number, such as the -1e9 of a mask, says nothing about the rounding of its neighbours
+REPR_DECIMALS = 7  # from here on, Python's repr of a float decides how many digits there are
+
+
+def same(expected, got):
+    """Whether two prints agree.
+
+    Text, brackets, line breaks, integers, signs, nan and inf must be equal. A decimal may differ by one unit of its
+    last printed digit plus 1.3e-6 of the largest number (below 1e4) of its tensor, which scientific notation needs.
+    Spaces that pad a number do not count.
+    """
+    if NUMBER.sub("#", expected) != NUMBER.sub("#", got):
+        return False
+    tensors = zip(TENSOR_START.split(expected), TENSOR_START.split(got))
+    return all(same_numbers(NUMBER.findall(e), NUMBER.findall(g)) for e, g in tensors)
+
+
+def same_numbers(expected, got):
+    """Whether the numbers of one tensor agree, given as they are printed."""
+    scale = max((abs(float(e)) for e in expected if abs(float(e)) < FILL), default=0.0)
+    return all(e == g or close(e, g, scale) for e, g in zip(expected, got))
+
+
+def close(expected, got, scale):
+    e, g = float(expected), float(got)
+    if not (math.isfinite(e) and math.isfinite(g) and alike(expected, got)):
+        return False
+    unit = min(filter(None, (last_digit(expected), last_digit(got))), default=0.0)
+    return abs(e - g) <= 1.001 * unit + RELATIVE * max(scale, abs(e))
+
+
+def alike(expected, got):
+    """Whether two decimals are written in the same way, so that a lost digit does not pass as rounding.
+
+    PyTorch prints `1.` where all numbers of a tensor are whole, and picks scientific notation for a whole tensor.
+    """
+    if "." not in expected + got and "e" not in expected + got:
+        return False
+    if ("e" in expected) != ("e" in got):
+        return True
+    e, g = decimals(expected), decimals(got)
+    whole = 0 in (e, g) and "e" not in expected
+    return e == g or whole or min(e, g) >= REPR_DECIMALS
+
+
+def decimals(number):
+    return len(number.partition("e")[0].partition(".")[2])
+
+
+def last_digit(number):
+    """The size of the last printed digit: 0.0001 for `0.2500`, 1e-09 for `1.2345e-05`, 0 for the whole `3.`"""
+    exponent = number.partition("e")[2]
+    return 10.0 ** (int(exponent or 0) - decimals(number)) if exponent or decimals(number) else 0.0
+
+
+def forget_device(text):
+    """A print without `device='cuda:0'`, which an accelerator adds, and without the line breaks that this moves."""
+    text = re.sub(r",\s+device='[^']*'", "", text)
+    return re.sub(r",\s+(?=(?:dtype|size|requires_grad|grad_fn)=)", ", ", text)
+
+
+def difference(expected, got):
+    """A diff in which lines that agree count as equal, and the index of the first line that does not."""
+    expected, got = expected.splitlines(), got.splitlines()
+    got = [e if same(e, g) else g for e, g in zip(expected, got)] + got[len(expected) :]
+    pairs = enumerate(zip(expected, got))
+    first = next((i for i, (e, g) in pairs if e != g), min(len(expected), len(got)))
+    return "\n".join(line.rstrip("\n") for line in difflib.ndiff(expected, got)), first

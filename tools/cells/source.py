@@ -1,0 +1,180 @@
+"""Read the cells of a snippet file, and the lines of a page that show them.
+
+A snippet file holds the cells of one page in reading order. Each stands between section marks:
+
+    <!-- --8<-- [start:leak] -->
+    ```python
+    print(weights)
+    ```
+    <!--pytest-codeblocks:expected-output-->
+    ```text
+    tensor(...)
+    ```
+    <!-- --8<-- [end:leak] -->
+
+A cell without an output is shared: every later cell of the file sees it. A cell with an output stands on its own: its
+program is every shared cell above it, then itself.
+"""
+
+import difflib
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+START = re.compile(r"<!-- --8<-- \[start:([a-z][a-z0-9-]*)\] -->")
+OUTPUT_MARK = "<!--pytest-codeblocks:expected-output-->"
+NOT_IN_A_BLOCK = re.compile("```.|<!--")
+INCLUDE = re.compile(r'( *)--8<-- "([\w/-]+)\.md:([a-z][a-z0-9-]*)"')
+
+
+class SourceError(ValueError):
+    """A file is not written as it must be; the message names the file, the line and the mend."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell. Lines count from 1: `fence` is that of ```python, `end` that of the last closing fence."""
+
+    name: str
+    code: str
+    output: str | None
+    fence: int
+    end: int
+
+    @property
+    def shared(self):
+        return self.output is None
+
+
+@dataclass(frozen=True)
+class Include:
+    """A line of a page that shows a cell: `--8<-- "masks/causal.md:leak"`."""
+
+    line: int
+    slug: str
+    name: str
+
+
+class Lines:
+    """The lines of a file, taken one after the other."""
+
+    def __init__(self, path):
+        self.path, self.at = path, 0
+        self.lines = read_text(path).splitlines()
+
+    def error(self, message, line=None):
+        return SourceError(f"{self.path}:{line or self.at + 1}: {message}")
+
+    def next_is(self, text):
+        return self.at < len(self.lines) and self.lines[self.at] == text
+
+    def skip_blank(self):
+        while self.next_is(""):
+            self.at += 1
+        return self.at < len(self.lines)
+
+    def take(self, wanted):
+        """Take the line that must come now, a text or a pattern."""
+        line = self.lines[self.at] if self.at < len(self.lines) else "the end of the file"
+        match = wanted.fullmatch(line) if isinstance(wanted, re.Pattern) else line == wanted
+        if not match:
+            shown = "<!-- --8<-- [start:name] -->, name in a-z, 0-9 and -" if wanted is START else wanted
+            raise self.error(f"expected {shown}, found {line.strip()!r}")
+        self.at += 1
+        return match
+
+    def take_fence(self, opening):
+        """Take a fenced block; return its text."""
+        self.take(opening)
+        first = self.at
+        while not self.next_is("```"):
+            if self.at == len(self.lines) or NOT_IN_A_BLOCK.match(self.lines[self.at]):
+                raise self.error(f"the {opening} block has no closing ```", line=first)
+            self.at += 1
+        self.at += 1
+        return "".join(f"{line}\n" for line in self.lines[first : self.at - 1])
+
+
+def read_text(path):
+    """The text of a file; `SourceError` where it is not UTF-8."""
+    data = Path(path).read_bytes()
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise SourceError(
+            f"{path}:{line}: byte 0x{data[error.start]:02x} is not UTF-8; save the file as UTF-8"
+        ) from None
+
+
+def read_cells(path):
+    """The cells of a snippet file in reading order."""
+    lines, cells = Lines(path), []
+    while lines.skip_blank():
+        mark = lines.at + 1
+        name = lines.take(START)[1]
+        if name in (cell.name for cell in cells):
+            raise lines.error(f"a second cell is named {name!r}; give it a name of its own", line=mark)
+        fence = lines.at + 1
+        code = lines.take_fence("```python")
+        output = None
+        if lines.next_is(OUTPUT_MARK):
+            lines.take(OUTPUT_MARK)
+            output = lines.take_fence("```text")
+        cells.append(Cell(name, code, output, fence, end=lines.at))
+        lines.take(f"<!-- --8<-- [end:{name}] -->")
+    return cells
+
+
+def program_cells(cells, cell):
+    """The cells that run when `cell` runs: every shared cell above it, then itself."""
+    return [above for above in cells[: cells.index(cell)] if above.shared] + [cell]
+
+
+def program(cells, cell):
+    """The program of a cell as one text: what the copy button copies."""
+    return "\n".join(part.code for part in program_cells(cells, cell))
+
+
+def digest(cells, cell):
+    """A sha256 of the program of a cell and of its output."""
+    return hashlib.sha256(f"{program(cells, cell)}\0{cell.output}".encode()).hexdigest()
+
+
+def read_includes(page):
+    """The lines of a page that show cells, in order; `SourceError` for one that would show nothing."""
+    text, includes = read_text(page), []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if match := INCLUDE.fullmatch(line):
+            includes.append(Include(number, match[2], match[3]))
+        elif "--8<--" in line:
+            raise SourceError(f'{page}:{number}: write a cell as --8<-- "masks/causal.md:leak", found {line.strip()!r}')
+    return includes
+
+
+def resolve(page, snippets):
+    """The cells that a page shows, in order; `SourceError` names an include whose file or cell is not there."""
+    found = []
+    for include in read_includes(page):
+        path = Path(snippets, f"{include.slug}.md")
+        if not path.is_file():
+            raise SourceError(f"{page}:{include.line}: there is no file {path}")
+        cells = {cell.name: cell for cell in read_cells(path)}
+        if include.name not in cells:
+            near = difflib.get_close_matches(include.name, cells, n=1, cutoff=0)
+            hint = f"; is it {near[0]!r}?" if near else ""
+            raise SourceError(f"{page}:{include.line}: {path} has no cell {include.name!r}{hint}")
+        found.append(cells[include.name])
+    return found
+
+
+def with_outputs(path, outputs):
+    """The text of a snippet file in which the named cells show other outputs."""
+    lines = read_text(path).splitlines()
+    for cell in reversed(read_cells(path)):
+        if cell.name in outputs:
+            closing = cell.fence + len(cell.code.splitlines())  # the index of the ``` that ends the code
+            shown = [OUTPUT_MARK, "```text", *outputs[cell.name].splitlines(), "```"]
+            lines[closing + 1 : cell.end] = shown
+    return "\n".join(lines) + "\n"
