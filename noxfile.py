@@ -73,8 +73,8 @@ def docs(session):
 def tests(session):
     """Everything that CI runs: lint, cells, page tests, structure, the built site in a browser."""
     check_style(session)
-    run(session, "torch-env", "pytest", "--codeblocks", "snippets", "tests", *session.posargs)
-    run(session, "torch-env", "pytest", "--codeblocks", "snippets", "tests/device", "--device", "sim", *session.posargs)
+    run(session, "torch-env", "pytest", "--codeblocks", "snippets", "tests")
+    run(session, "torch-env", "pytest", "--codeblocks", "snippets", "tests/device", "--device", "sim")
 
 
 @torch

@@ -1,6 +1,7 @@
 """Run the cells of a program in a fresh `__main__`, on a known global state, and capture what they print."""
 
 import contextlib
+import functools
 import io
 import linecache
 import os
@@ -64,7 +65,9 @@ def run(path, cells, device="cpu", seed=1):
             before = dict(result.namespace)
             result.outputs[cell.name] = output = Output(filename)
             with contextlib.redirect_stdout(output):
-                exec(compiled(cell, filename, result.comments), result.namespace)
+                code, comments = compiled(cell, filename)
+                exec(code, result.namespace)
+            result.comments |= comments
             refuse_changes(shared, result.namespace, f"{filename}:{cell.fence}: the cell {cell.name!r}")
             if cell.shared:
                 shared |= snapshot(before, result.namespace)
@@ -86,16 +89,16 @@ def at_their_lines(cells):
     return "\n".join(lines) + "\n"
 
 
-def compiled(cell, filename, comments):
-    """The code object of a cell, with its shape comments as checks; their lines are added to `comments`."""
+@functools.cache
+def compiled(cell, filename):
+    """The code object of a cell, with its shape comments as checks, and the lines of these comments."""
     try:
         tree, lines = instrument("\n" * cell.fence + cell.code, filename)
     except ShapeError as error:
         raise CellError(f"{filename}:{error}") from None
     except SyntaxError as error:
         raise CellError(f"{filename}:{error.lineno}: SyntaxError: {error.msg}") from None
-    comments |= lines
-    return compile(tree, filename, "exec", dont_inherit=True)
+    return compile(tree, filename, "exec", dont_inherit=True), lines
 
 
 @contextlib.contextmanager

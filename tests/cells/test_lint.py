@@ -1,0 +1,28 @@
+"""Ruff reads the code inside the cells and names the line of the snippet file."""
+
+import pytest
+
+from tests.cells.project import cell
+from tools.cells.lint import faults
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("import os\n\nx = 1\n", "page.md:3:8: F401"),
+        ("x = undefined\n", "page.md:3:5: F821"),
+        ("x = [1,2]\n", "page.md:2: ruff would format the cell 'fault' so:\nx = [1, 2]\n"),
+        (f"x = '{'a' * 80}'\n", "page.md:3:80: E501"),
+    ],
+)
+def test_a_fault_is_named_with_its_line(tmp_path, code, words):
+    path = tmp_path / "page.md"
+    path.write_text(cell("fault", code), encoding="utf-8")
+    assert any(words in fault for fault in faults(path))
+
+
+def test_a_size_that_only_a_shape_comment_names_is_no_fault(tmp_path):
+    path = tmp_path / "page.md"
+    code = "import torch\n\n\ndef f(x):\n    T, D = x.shape\n    return x.mT  # (D, T)\n\n\ny = f(torch.ones(2, 3))\n"
+    path.write_text(cell("right", code), encoding="utf-8")
+    assert list(faults(path)) == []

@@ -1,0 +1,82 @@
+"""Pages and cells fit each other, and the cells keep the style of the house."""
+
+import ast
+import re
+
+from tests.structure.conftest import LANGUAGES, ROOT
+from tools.cells.record import read_record, still_verified
+from tools.cells.source import INCLUDE, read_includes
+
+ALLOWED_IMPORTS = {"torch", "math"}
+ALLOWED_IN_LABS = ALLOWED_IMPORTS | {"matplotlib"}
+
+
+def test_every_cell_is_shown_once_and_in_order(root, slug, cells, language):
+    includes = read_includes(root / f"docs/{language}/{slug}.md")
+    assert [(include.slug, include.name) for include in includes] == [(slug, cell.name) for cell in cells]
+
+
+def test_an_include_stands_between_empty_lines(root, page, language):
+    lines = [*(root / f"docs/{language}/{page}.md").read_text("utf-8").splitlines(), ""]
+    for number, line in enumerate(lines):
+        if INCLUDE.fullmatch(line):
+            assert lines[number - 1] == lines[number + 1] == "", f"line {number + 1}"
+
+
+def test_a_page_has_no_python_of_its_own(root, page, language):
+    """A block in a page would be neither run nor shared between the languages."""
+    for number, line in enumerate((root / f"docs/{language}/{page}.md").read_text("utf-8").splitlines(), start=1):
+        assert not re.match(r"\W*(```|~~~)\W*(python|py|pycon|ipython)\b", line), f"line {number}"
+
+
+def test_a_cell_is_short_and_narrow(cells):
+    for cell in cells:
+        lines = cell.code.splitlines()
+        assert len(lines) <= 25, f"{cell.name}: {len(lines)} lines"
+        assert max(map(len, lines)) <= 79, cell.name
+
+
+def test_an_output_is_short_and_narrow(cells):
+    for cell in cells:
+        rows = (cell.output or "").splitlines()
+        assert len(rows) <= 10, f"{cell.name}: {len(rows)} rows"
+        assert max(map(len, rows), default=0) <= 79, cell.name
+
+
+def test_an_output_prints_something(cells):
+    for cell in cells:
+        assert cell.shared or cell.output.strip(), cell.name
+
+
+def test_a_reader_needs_nothing_but_torch(slug, cells):
+    allowed = ALLOWED_IN_LABS if slug.startswith("labs/") else ALLOWED_IMPORTS
+    for cell in cells:
+        for node in ast.walk(ast.parse(cell.code)):
+            if isinstance(node, ast.Import):
+                assert {alias.name.partition(".")[0] for alias in node.names} <= allowed, cell.name
+            elif isinstance(node, ast.ImportFrom):
+                assert node.module.partition(".")[0] in allowed, cell.name
+
+
+def test_sizes_wear_the_letters_of_the_legend(cells):
+    letters = {"B", "H", "Hkv", "T", "Tq", "Tk", "D", "E", "V"}
+    for cell in cells:
+        names = {node.id for node in ast.walk(ast.parse(cell.code)) if isinstance(node, ast.Name)}
+        capitals = {name for name in names if re.fullmatch(r"[A-Z][a-z]{0,2}\d?", name)}
+        assert capitals <= letters | {"F"}, cell.name
+
+
+def test_the_record_is_that_of_these_cells(slug, cells):
+    page = read_record(ROOT / "verified/cpu.json").get(slug)
+    stale = {cell.name for cell in cells} - {cell.name for cell in still_verified(page, cells)}
+    assert not stale, f"these cells were not verified since they changed: nox -s update -- {slug}"
+
+
+def test_a_record_names_no_page_that_is_gone(root):
+    for record in root.glob("verified/*.json"):
+        for slug in read_record(record):
+            assert (root / f"snippets/{slug}.md").is_file(), f"{record.name} names {slug}"
+
+
+def test_every_language_is_checked():
+    assert {"en", "it", "zh"} <= set(LANGUAGES)

@@ -1,0 +1,233 @@
+"""The labs: their notebooks hold what the code shows, come from pages and cells, and agree in all languages."""
+
+import json
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from tests.cells.project import ROOT, cell
+from tools import labs
+from tools.cells.compare import same
+from tools.cells.source import SourceError, read_cells
+
+LABS = sorted(path.relative_to(ROOT) for path in ROOT.glob("snippets/labs/*.md"))
+
+
+@pytest.fixture(autouse=True)
+def in_the_project(monkeypatch):
+    monkeypatch.chdir(ROOT)
+
+
+@pytest.fixture(scope="module", params=LABS, ids=lambda path: path.stem)
+def lab(request):
+    """A lab, executed: its snippet file, and what its cells print and draw."""
+    return request.param, *labs.execute(request.param, read_cells(ROOT / request.param))
+
+
+def notebooks(snippet):
+    return {page: json.loads(labs.notebook_path(page).read_text("utf-8")) for page in labs.find_pages(snippet)}
+
+
+def printed(made):
+    """The stored prints of a notebook by the names of its cells."""
+    return {
+        cell["id"]: "".join(output["text"] for output in cell["outputs"] if output["output_type"] == "stream")
+        for cell in made["cells"]
+        if cell["cell_type"] == "code"
+    }
+
+
+def test_the_stored_prints_are_what_the_code_prints(lab):
+    snippet, prints, _ = lab
+    for page, made in notebooks(snippet).items():
+        stored = printed(made)
+        assert stored.keys() == prints.keys()
+        wrong = [name for name in prints if not same(stored[name], prints[name])]
+        assert not wrong, f"{labs.notebook_path(page)}: the code prints something else in {wrong}"
+
+
+def test_the_stored_figures_are_what_the_code_draws(lab):
+    snippet, _, drawn = lab
+    for page in labs.find_pages(snippet):
+        path = labs.notebook_path(page)
+        assert labs.same_figures(labs.read_figures(path), drawn), f"{path}: run nox -s labs -- labs/{snippet.stem}"
+
+
+@pytest.mark.parametrize("snippet", LABS, ids=lambda path: path.stem)
+def test_a_notebook_is_what_its_page_and_cells_make(snippet):
+    for page in labs.find_pages(snippet):
+        path = labs.notebook_path(page)
+        fresh = labs.make(page, labs.read_figures(path)) == path.read_text("utf-8")
+        assert fresh, f"{path} is older than {page} or {snippet}: run nox -s labs -- labs/{snippet.stem}"
+
+
+@pytest.mark.parametrize("snippet", LABS, ids=lambda path: path.stem)
+def test_every_language_has_all_cells_and_the_same_figures(snippet):
+    expected = [(found.name, found.code.rstrip("\n"), found.output or "") for found in read_cells(snippet)]
+    figures = [labs.read_figures(labs.notebook_path(page)) for page in labs.find_pages(snippet)]
+    for page, made in notebooks(snippet).items():
+        code = [part for part in made["cells"] if part["cell_type"] == "code"]
+        shown = [(part["id"], part["source"], printed(made)[part["id"]]) for part in code]
+        assert shown == expected, f"{page}: other cells than {snippet}"
+    assert all(found == figures[0] for found in figures), f"the figures of {snippet} differ between languages"
+
+
+@pytest.mark.parametrize("snippet", LABS, ids=lambda path: path.stem)
+def test_a_notebook_is_valid_and_says_nothing_of_the_run(snippet):
+    for made in notebooks(snippet).values():
+        nbformat.validate(made)
+        counts = [part["execution_count"] for part in made["cells"] if part["cell_type"] == "code"]
+        assert set(counts) == {None}
+        assert all(part["metadata"] == {} for part in made["cells"])
+
+
+@pytest.mark.parametrize("snippet", LABS, ids=lambda path: path.stem)
+def test_a_figure_keeps_to_itself_and_takes_the_ink_of_the_page(snippet):
+    for page in labs.find_pages(snippet):
+        pictures = [svg for found in labs.read_figures(labs.notebook_path(page)).values() for svg in found]
+        ids = [name for svg in pictures for name in re.findall(r' id="([^"]+)"', svg)]
+        assert pictures
+        assert len(ids) == len(set(ids)), "two things on the page have one id"
+        for svg in pictures:
+            for stranger in ("<style", "http", "<?xml", "<metadata", "<image"):
+                assert stranger not in svg.replace('xmlns="http://www.w3.org/2000/svg"', ""), stranger
+            assert "fill: var(--ink, " in svg
+            assert {name for _, name in labs.REFERENCE.findall(svg)} == set(re.findall(r' id="([^"]+)"', svg))
+
+
+# --- what people do wrong, on a small lab ----------------------------------------------------------
+
+DRAW = """\
+import matplotlib.pyplot as plt
+
+figure, axes = plt.subplots()
+print(len(axes.plot([1, 2])), "line")
+plt.show()
+"""
+CELLS = [("start", "half = 1 / 3\n"), ("draw", DRAW, "1 line\n")]
+
+
+@pytest.fixture
+def small(tmp_path, monkeypatch):
+    """A project with one small lab in two languages; returns how to write it."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(cells, alternatives=("![A line.](#draw)",) * 2):
+        lines = "\n\n".join(f'--8<-- "labs/a.md:{name}"' for name, *_ in cells)
+        files = {f"docs/{lang}/labs/a.md": f"{lines}\n\n{text}\n" for lang, text in zip(("en", "zh"), alternatives)}
+        files["mkdocs.yml"] = "plugins:\n  - i18n:\n      languages:\n        - locale: en\n        - locale: zh\n"
+        files["snippets/labs/a.md"] = "\n".join(cell(*parts) for parts in cells)
+        for name, text in files.items():
+            Path(name).parent.mkdir(parents=True, exist_ok=True)
+            Path(name).write_text(text, "utf-8")
+        return Path("snippets/labs/a.md")
+
+    return write
+
+
+@pytest.fixture(scope="module")
+def executed(tmp_path_factory):
+    """What the cells of the small lab print and draw."""
+    path = tmp_path_factory.mktemp("lab") / "a.md"
+    path.write_text("\n".join(cell(*parts) for parts in CELLS), "utf-8")
+    return labs.execute(path, read_cells(path))
+
+
+def test_a_lab_is_written_in_every_language_once(small, executed, monkeypatch):
+    monkeypatch.setattr(labs, "execute", lambda *_: executed)
+    snippet = small(CELLS, ("![A line that rises.](#draw)", "![一条上升的线，\n也叫“直线”。](#draw)"))
+    labs.build(snippet)
+    paths = [Path(f"docs/{language}/labs/a.ipynb") for language in ("en", "zh")]
+    assert (
+        'role="img" aria-label="A line that rises."'
+        in json.loads(paths[0].read_text("utf-8"))["cells"][1]["outputs"][1]["data"][labs.SVG]
+    )
+    assert (
+        json.loads(paths[1].read_text("utf-8"))["cells"][1]["outputs"][1]["data"]["text/plain"]
+        == "一条上升的线， 也叫“直线”。"
+    )
+    assert all("](#draw)" not in path.read_text("utf-8") for path in paths)
+    before = [path.stat().st_mtime_ns for path in paths]
+    labs.build(snippet)
+    assert [path.stat().st_mtime_ns for path in paths] == before
+
+
+def test_a_stored_figure_stays_while_only_its_rounding_differs(small, executed, monkeypatch):
+    prints, figures = executed
+    monkeypatch.setattr(labs, "execute", lambda *_: (prints, figures))
+    snippet = small(CELLS)
+    labs.build(snippet)
+    stored = Path("docs/zh/labs/a.ipynb").read_bytes()
+    (svg,) = figures["draw"]
+    x = re.search(r'd="M (\d+\.\d\d)', svg)[1]
+    for moved, kept in ((0.01, True), (0.2, False)):
+        other = svg.replace(f"M {x}", f"M {float(x) + moved:.2f}", 1)
+        assert other != svg
+        monkeypatch.setattr(labs, "execute", lambda *_, other=other: (prints, {"draw": [other]}))
+        labs.build(snippet)
+        assert (Path("docs/zh/labs/a.ipynb").read_bytes() == stored) == kept
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "alike"),
+    [
+        ('<path d="M 1.00 2"/>', '<path d="M 1.02 2"/>', True),
+        ('<path d="M 1.00 2"/>', '<path d="M 1.03 2"/>', False),
+        ('<path d="M 1 2"/>', '<path d="M 1 -2"/>', False),
+        ('<path style="fill: #2f7fc4"/>', '<path style="fill: #2e7fc6"/>', True),
+        ('<path style="fill: #2f7fc4"/>', '<path style="fill: #2f7fc7"/>', False),
+        ('<path style="fill: #2f7fc4"/>', '<path style="fill: none"/>', False),
+        ('<text x="1">0.01</text>', '<text x="1">0.02</text>', False),
+        ('<text x="1">keys</text>', '<text x="1">queries</text>', False),
+        ("<g><path/></g>", "<g><path/><path/></g>", False),
+    ],
+)
+def test_two_figures_are_the_same_but_for_rounding(one, other, alike):
+    assert labs.same_figure(one, other) == alike
+    assert labs.same_figures({"draw": [one]}, {"draw": [other]}) == alike
+    assert not labs.same_figures({"draw": [one]}, {"draw": [one, one]})
+    assert not labs.same_figures({"draw": [one]}, {})
+
+
+def test_a_missing_translation_is_named(small):
+    snippet = small(CELLS)
+    Path("docs/zh/labs/a.md").unlink()
+    with pytest.raises(SourceError, match=r"^docs/zh/labs/a\.md is missing: .* translate docs/en/labs/a\.md"):
+        labs.build(snippet)
+
+
+@pytest.mark.parametrize(
+    ("alternative", "counts"),
+    [("", "draws 1 figures and the page describes 0"), ("![a](#draw)\n\n![b](#draw)", "describes 2")],
+)
+def test_a_figure_without_a_text_alternative_is_named(small, executed, monkeypatch, alternative, counts):
+    monkeypatch.setattr(labs, "execute", lambda *_: executed)
+    snippet = small(CELLS, ("![a](#draw)", alternative))
+    with pytest.raises(SourceError, match=rf"^docs/zh/labs/a\.md: the cell 'draw' .*{counts}"):
+        labs.build(snippet)
+    assert not list(Path("docs").rglob("*.ipynb")), "nothing is written unless every language can be"
+
+
+def test_another_print_is_named_with_its_line(small, executed, monkeypatch):
+    monkeypatch.setattr(labs, "execute", lambda *_: executed)
+    snippet = small([CELLS[0], ("draw", DRAW, "2 lines\n")])
+    with pytest.raises(
+        SourceError, match=r"(?s)^snippets/labs/a\.md:8: .*- 2 lines.*\+ 1 line.*nox -s update -- labs/a"
+    ):
+        labs.build(snippet)
+
+
+@pytest.mark.parametrize(
+    ("code", "line", "words"),
+    [
+        ("print(1)\nhalve(0)\n", 5, "the cell 'bad' stops with ZeroDivisionError: division by zero"),
+        ("import warnings\n\nwarnings.warn('old')\n", 10, "shows neither a print nor a figure, but .*old"),
+        ("print(1)\n7\n", 10, "shows neither a print nor a figure, but '7'"),
+    ],
+)
+def test_a_cell_that_fails_is_named_with_its_line(small, code, line, words):
+    half = ("half", "def halve(x):\n\n    return 1 / x\n")
+    with pytest.raises(SourceError, match=rf"^snippets/labs/a\.md:{line}: .*{words}"):
+        labs.build(small([half, ("bad", code, "1\n")], ("", "")))

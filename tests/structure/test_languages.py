@@ -1,0 +1,107 @@
+"""Every language says the same: the same sections, cells, formulas, links and pictures, in the same order."""
+
+import re
+
+import pytest
+
+from tools.cells.source import SourceError
+from tools.translations import FENCE, parts, refuse_difference
+
+ENGLISH = """---
+description: A page.
+---
+
+# Title
+
+One $x_i$, a [link](other.md#a), `$y$` in code.
+
+![A picture](../../assets/a.svg)
+
+## Section {#section}
+
+--8<-- "masks/causal.md:leak"
+
+$$
+A = B
+$$
+
+??? question "Why?"
+
+    - Because.
+
+```sh
+nox -s serve
+```
+
+| a | b |
+|---|---|
+| 1 | 2 |
+"""
+
+
+def test_a_translation_has_the_parts_of_the_english_page(root, page, translation):
+    refuse_difference(root / f"docs/en/{page}.md", root / f"docs/{translation}/{page}.md")
+
+
+def test_every_section_has_an_id_and_no_id_comes_twice(root, page, language):
+    headings = [text for _, text in parts(root / f"docs/{language}/{page}.md")["heading"]]
+    assert headings[0] == "#"
+    assert headings.count("#") == 1
+    assert all(re.fullmatch(r"##+ \{#[a-z][a-z0-9-]*\}", heading) for heading in headings[1:])
+    assert len(set(headings)) == len(headings)
+
+
+def test_a_description_fits_a_search_result(root, page, language):
+    first, field, *_ = (root / f"docs/{language}/{page}.md").read_text("utf-8").splitlines()
+    assert first == "---"
+    description = field.removeprefix("description: ").strip('"')
+    assert field.startswith("description: ")
+    assert 20 <= len(description) <= 155
+
+
+def test_no_line_breaks_between_han_characters(root, page):
+    """A browser draws a line break as a space, also between two Han characters."""
+    prose = FENCE.sub("", (root / f"docs/zh/{page}.md").read_text("utf-8"))
+    han = r"[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]"
+    broken = re.search(rf"{han}\n *(?!#|-|\d+\.|\||!!!|\?\?\?|--8<--|\$\$)\S", prose)
+    assert not broken, broken[0]
+
+
+@pytest.fixture
+def pages(tmp_path):
+    def write(translation):
+        (tmp_path / "en.md").write_text(ENGLISH, encoding="utf-8")
+        (tmp_path / "it.md").write_text(translation, encoding="utf-8")
+        return tmp_path / "en.md", tmp_path / "it.md"
+
+    return write
+
+
+def test_other_words_are_no_difference(pages):
+    italian = ENGLISH.replace("One", "Un").replace("A picture", "Una figura").replace("Because", "Perché")
+    refuse_difference(*pages(italian.replace("| 1 | 2 |", "| uno | due |").replace("Section", "Sezione")))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("{#section}", "{#sezione}", "it.md:11: the heading here is '## {#sezione}'"),
+        ("## Section", "### Section", "the heading"),
+        ('--8<-- "masks/causal.md:leak"', "", "it.md: the cell here is 'nothing'"),
+        ("causal.md:leak", "causal.md:lake", "the cell"),
+        ("$x_i$", "$x_j$", "it.md:7: the formula here is 'x_j'"),
+        ("A = B", "A = C", "the formula"),
+        ("other.md#a", "other.md", "it.md:7: the link here is 'other.md'"),
+        ("assets/a.svg", "assets/b.svg", "the picture"),
+        ("??? question", "!!! question", "the admonition"),
+        ("| 1 | 2 |\n", "", "the table row"),
+        ("description:", "descrizione:", "the front matter key"),
+        ("```sh", "```bash", "the code block"),
+        ("    - Because.", "    Because.", "the list item"),
+    ],
+)
+def test_a_difference_is_named_with_its_line(pages, old, new, message):
+    assert old in ENGLISH
+    with pytest.raises(SourceError) as error:
+        refuse_difference(*pages(ENGLISH.replace(old, new)))
+    assert message in str(error.value)

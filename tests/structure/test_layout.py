@@ -1,0 +1,60 @@
+"""One slug is the key of everything: a page, its cells, its tests and its line in the nav."""
+
+import re
+import tomllib
+
+from tests.structure.conftest import CONFIG, LANGUAGES, PAGES, SLUGS, nav_pages
+
+
+def test_every_page_of_the_nav_stands_in_every_language(root, page, language):
+    assert (root / f"docs/{language}/{page}.md").is_file()
+
+
+def test_every_page_stands_in_the_nav(root, language):
+    pages = {
+        path.relative_to(root / f"docs/{language}").with_suffix("").as_posix()
+        for path in (root / f"docs/{language}").rglob("*.*")
+    }
+    assert pages == set(PAGES)
+
+
+def test_the_nav_names_each_page_once():
+    assert len(PAGES) == len(set(PAGES))
+
+
+def test_docs_holds_the_languages_and_the_assets_they_share(root):
+    assert {path.name for path in (root / "docs").iterdir()} == {*LANGUAGES, "assets"}
+
+
+def test_every_snippet_file_has_a_page():
+    assert set(SLUGS) <= set(PAGES)
+
+
+def test_every_page_with_cells_has_tests_and_every_test_a_page(root):
+    tested = {path.relative_to(root / "tests/pages").as_posix() for path in root.glob("tests/pages/**/test_*.py")}
+    labs = {slug for slug in SLUGS if slug.startswith("labs/")}
+    assert tested == {test_file(slug) for slug in set(SLUGS) - labs}
+
+
+def test_file(slug):
+    chapter, _, name = slug.rpartition("/")
+    return f"{chapter}/test_{name.replace('-', '_')}.py"
+
+
+test_file.__test__ = False
+
+
+def test_names_are_meanings(page):
+    assert re.fullmatch(r"[a-z]+(-[a-z]+)*(/[a-z]+(-[a-z]+)*)*", page)
+
+
+def test_labs_are_published_as_notebooks():
+    for page in nav_pages(CONFIG.nav):
+        assert page.endswith(".ipynb") == page.startswith("labs/")
+
+
+def test_everything_that_a_session_installs_is_pinned(root):
+    groups = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["dependency-groups"]
+    pins = re.findall(r"^([\w.-]+)==", (root / "constraints.txt").read_text("utf-8"), re.M)
+    asked = {re.match(r"[\w.-]+", requirement)[0] for group in groups.values() for requirement in group}
+    assert asked <= set(pins)

@@ -1,0 +1,184 @@
+"""Measure what a reader and an author wait for: `nox -s bench`. It prints; nothing is asserted.
+
+Times are the best of three, since the other work of a machine only ever adds to them.
+"""
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+
+from tests.browser import site
+
+CELLS = {
+    "attention": """\
+import torch
+
+torch.manual_seed({seed})
+queries, keys, values = torch.randn(3, 2, 4, 8)
+weights = torch.softmax(queries @ keys.mT / 8**0.5, dim=-1)
+print((weights @ values)[0, 0])
+""",
+    "multi-head": """\
+import torch
+from torch import nn
+
+torch.manual_seed({seed})
+attention = nn.MultiheadAttention(8, 2, dropout=0.5, batch_first=True)
+inputs = torch.randn(1, 3, 8)
+output, _ = attention(inputs, inputs, inputs)
+output.sum().backward()
+print(output.shape)
+""",
+    "training": """\
+import torch
+from torch import nn
+
+torch.manual_seed({seed})
+layer = nn.Linear(3, 2)
+optimizer = torch.optim.AdamW(layer.parameters(), lr=0.1)
+for _ in range(10):
+    optimizer.zero_grad()
+    layer(torch.rand(4, 3)).pow(2).sum().backward()
+    optimizer.step()
+print(layer.weight.shape)
+""",
+}
+
+
+def best(function, runs=3):
+    """The shortest time in seconds of some runs of a function."""
+    times = []
+    for _ in range(runs):
+        start = time.perf_counter()
+        function()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def say(what, value, target=""):
+    print(f"{what:58} {value:>12} {target}", flush=True)
+
+
+def bench_build(folder):
+    say("strict build, three languages", f"{best(lambda: site.build(folder / 'site')):.1f} s")
+    say("strict build, one language", f"{best(lambda: site.build(folder / 'zh', ONLY_LANGUAGE='zh')):.1f} s")
+
+
+def bench_reload(folder, language):
+    """The time from saving a page to the new page being served, in a copy of the project."""
+    copy = folder / f"project-{language}"
+    ignored = shutil.ignore_patterns(".git", ".nox", "site", "__pycache__", ".*cache")
+    shutil.copytree(site.ROOT, copy, ignore=ignored)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    environment = {**os.environ, "ONLY_LANGUAGE": language, "NO_MKDOCS_2_WARNING": "1"}
+    command = [sys.executable, "-m", "mkdocs", "serve", "--quiet", "--watch=snippets", "-a", address]
+    server = subprocess.Popen(command, cwd=copy, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    page = copy / "docs/en/masks/causal.md"
+    text, times = page.read_text("utf-8"), []
+    try:
+        for number in range(4):
+            page.write_text(f"{text}\nEdit number {number}.\n", encoding="utf-8")
+            start = time.perf_counter()
+            wait_for(f"http://{address}/attention/masks/causal/", f"Edit number {number}.")
+            times.append(time.perf_counter() - start)
+    finally:
+        server.terminate()
+        server.wait()
+    return min(times[1:])  # the first is the start of the server
+
+
+def wait_for(url, words, limit=60):
+    end = time.monotonic() + limit
+    while time.monotonic() < end:
+        with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=5) as answer:
+            if words in answer.read().decode():
+                return
+        time.sleep(0.02)
+    raise TimeoutError(f"{url} did not show {words!r} in {limit} s")
+
+
+def bench_runner(folder, files=100):
+    """Our runner, which runs everything more than once, against pytest-codeblocks alone, on 300 generated cells."""
+    for number in range(files):
+        cells, page = [], []
+        for name, code in CELLS.items():
+            code = code.format(seed=number)
+            output = subprocess_free_output(code)
+            cells.append(
+                f"<!-- --8<-- [start:{name}] -->\n```python\n{code}```\n<!--pytest-codeblocks:expected-output-->\n"
+                f"```text\n{output}```\n<!-- --8<-- [end:{name}] -->\n"
+            )
+            page.append(f'--8<-- "many/page{number}.md:{name}"\n')
+        for path, parts in ((f"snippets/many/page{number}.md", cells), (f"docs/en/many/page{number}.md", page)):
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_text("\n".join(parts), encoding="utf-8")
+    shutil.copy(site.ROOT / "conftest.py", folder / "ours.py")
+    bare = best(lambda: run_pytest(folder))
+    ours = best(lambda: run_pytest(folder, "-p", "tools.cells.plugin"))
+    count = files * len(CELLS)
+    say(f"{count} cells, pytest-codeblocks alone", f"{bare:.1f} s")
+    say(f"{count} cells, this runner", f"{ours:.1f} s")
+    say("this runner against pytest-codeblocks alone", f"{ours / bare:.2f} x", "target 1.5 x")
+    say("overhead per cell", f"{1000 * (ours - bare) / count:.1f} ms")
+
+
+def subprocess_free_output(code):
+    """What a generated cell prints."""
+    import io
+
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        exec(code, {"__name__": "__main__"})
+    return output.getvalue()
+
+
+def run_pytest(folder, *options):
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "--quiet",
+        "--codeblocks",
+        "-p",
+        "no:cacheprovider",
+        *options,
+        "snippets",
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(site.ROOT)}
+    subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
+
+
+def bench_bytes(folder):
+    """What the server sends for a first visit, for the next page, and for the first search."""
+    paths = ("foundations/weighted-average/", "masks/causal/", "cross/cross-attention/", "zh/masks/causal/")
+    with site.serve(folder / "site") as server, site.browser() as chromium:
+        tab = chromium.new_page()
+        for number, path in enumerate(paths):
+            before = len(server.visits)
+            tab.goto(server.url + path, wait_until="networkidle")
+            size = sum(visit.size for visit in server.visits[before:])
+            target = "target 10 KB" if number else "target 110 KB"
+            say(f"{'next page' if number else 'first visit'}, {path}", f"{size / 1000:.1f} KB", target)
+
+
+def main():
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        bench_build(folder)
+        bench_bytes(folder)
+        say("edit to reload, one language", f"{bench_reload(folder, 'en'):.1f} s", "target 2 s")
+        say("edit to reload, three languages", f"{bench_reload(folder, ''):.1f} s")
+        bench_runner(folder / "many")
+
+
+if __name__ == "__main__":
+    main()

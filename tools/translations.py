@@ -1,0 +1,57 @@
+"""What a page is made of, whatever its language: a translation has the same parts in the same order."""
+
+import re
+from itertools import zip_longest
+
+from tools.cells.source import INCLUDE, SourceError, read_text
+
+FRONT_MATTER = re.compile(r"\A---\n(.*?)\n---\n", re.S)
+FENCE = re.compile(r"^( *)(```|~~~).*?^\1\2$", re.S | re.M)
+PARTS = {
+    "front matter key": re.compile(r"^([\w-]+):", re.M),
+    "heading": re.compile(r"^(#+) (?:.*?(\{#[\w-]+\}))?", re.M),
+    "cell": re.compile(rf"^{INCLUDE.pattern}$", re.M),
+    "code block": re.compile(r"^ *(?:```|~~~)(\w+)$", re.M),
+    "formula": re.compile(r"\$\$(.+?)\$\$|(?<![\\$])\$([^$\n]+?)\$", re.S),
+    "picture": re.compile(r"!\[[^\]]*\]\(([^)]+)\)"),
+    "link": re.compile(r"(?<!!)\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^)]+)\)"),
+    "admonition": re.compile(r"^( *(?:!!!|\?\?\?\+?) [\w-]+)", re.M),
+    "table row": re.compile(r"^\|(?:[^|\n]*\|)+$", re.M),
+    "list item": re.compile(r"^ *(?:[-*]|\d+\.) ", re.M),
+}
+
+
+def parts(path):
+    """For each kind of part, the parts of a page in order, as (line, text) without the words of its language."""
+    text = read_text(path)
+    front = FRONT_MATTER.match(text)
+    prose = FENCE.sub(blank, text)
+    fields = {"front matter key": front[0] if front else "", "code block": text}
+    formulas = re.sub(r"`[^`\n]*`", blank, prose)
+    return {
+        kind: [
+            (line_of(text, match.start()), " ".join(filter(None, match.groups())))
+            for match in pattern.finditer(fields.get(kind, formulas if kind == "formula" else prose))
+        ]
+        for kind, pattern in PARTS.items()
+    }
+
+
+def blank(match):
+    """White space of the same lines and length, so that positions stay."""
+    return re.sub(r"[^\n]", " ", match[0])
+
+
+def line_of(text, position):
+    return text.count("\n", 0, position) + 1
+
+
+def refuse_difference(original, translation):
+    """`SourceError` naming the first part that a translation lacks, adds or changes."""
+    ours, theirs = parts(original), parts(translation)
+    for kind in PARTS:
+        for one, other in zip_longest(ours[kind], theirs[kind], fillvalue=(None, "nothing")):
+            if one[1] != other[1]:
+                where = f"{translation}:{other[0]}" if other[0] else str(translation)
+                there = f"{original}:{one[0]}" if one[0] else str(original)
+                raise SourceError(f"{where}: the {kind} here is {other[1]!r}; in {there} it is {one[1]!r}")
