@@ -119,12 +119,16 @@ def known_state(device, seed):
     set_state(device, seed)
     if device == "cpu":
         warnings.simplefilter("error")  # a reader would see it between the printed numbers
+    os.environ["MPLBACKEND"] = "agg"  # the figures of a lab open no window here, which plt.show() warns of
+    warnings.filterwarnings("ignore", ".* is non-interactive, and thus cannot be shown")
     backend = contextlib.nullcontext() if device == "cpu" else sdpa_kernel(SDPBackend.MATH)
     try:
         with backend:  # fused attention kernels draw dropout masks of their own
             yield
     finally:
         set_state("cpu", seed)
+        if pyplot := sys.modules.get("matplotlib.pyplot"):
+            pyplot.close("all")
 
 
 def set_state(device, seed):

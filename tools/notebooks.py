@@ -1,0 +1,133 @@
+"""Turn a page and its cells into a notebook, and a notebook back into the Markdown of a page."""
+
+import json
+import re
+
+from tools.cells.source import INCLUDE, OUTPUT_MARK, SourceError, read_text
+
+FRONT_MATTER = re.compile(r"\A---\n(.*?)\n---\n", re.S)
+DESCRIPTION = re.compile(r"^description: *(.+)$", re.M)
+ADMONITION = re.compile(r'(?:!!!|\?\?\?\+?) +([\w-]+)(?: +"(.*)")?')
+HEADING = re.compile(r"^(#+ .*?) *\{#([\w-]+)\}$", re.M)
+ANCHOR = re.compile(r'^(#+ .*?) <a id="([\w-]+)"></a>$', re.M)
+EMPTY_ENDS = re.compile(r"\A(?:>?\n)+|\n>?(?=\n*\Z)|\A>?\Z")
+LINK = re.compile(r"(\]\()(?![a-z]+:|#)([^)\s]+)(\))")
+
+
+def notebook(page, cells, link=str):
+    """The notebook of a page: its prose, and each of `cells` with its stored output where the page shows it.
+
+    `page` is the Markdown of the page, `cells` what `tools.cells.source.resolve` found for it, and `link` says what
+    becomes of the target of each relative link.
+    """
+    front = FRONT_MATTER.match(page)
+    description = DESCRIPTION.search(front[1]) if front else None
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    return {
+        "cells": list(notebook_cells(page[front.end() :] if front else page, cells, link)),
+        "metadata": {"kernelspec": kernel, "language_info": {"name": "python"}}
+        | ({"description": description[1]} if description else {}),
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
+
+
+def notebook_cells(page, cells, link):
+    cells, prose, texts = iter(cells), [], 0
+    for line in [*quote_admonitions(page.splitlines()), None]:
+        if line is None or INCLUDE.fullmatch(line):
+            text = EMPTY_ENDS.sub("", "\n".join(prose))
+            if text:
+                yield text_cell(f"text_{texts}", text, link)
+                texts += 1
+            prose = []
+            if line is not None:
+                yield code_cell(next(cells))
+        else:
+            prose.append(line)
+
+
+def quote_admonitions(lines):
+    """Admonitions and folded blocks as quotes, which every notebook viewer shows."""
+    inside = blank = False
+    for line in lines:
+        if not line.strip():
+            blank = True
+            continue
+        inside = inside and line.startswith("    ")
+        if blank:
+            yield ">" if inside else ""
+        opening = ADMONITION.fullmatch(line)
+        if opening:
+            yield f"> **{opening[2] or opening[1].capitalize()}**"
+        elif INCLUDE.fullmatch(line):
+            yield line
+        else:
+            yield f"> {line[4:]}" if inside else line
+        inside, blank = inside or bool(opening), bool(opening)
+
+
+def text_cell(name, text, link):
+    text = HEADING.sub(r'\1 <a id="\2"></a>', text)
+    text = LINK.sub(lambda match: f"{match[1]}{link(match[2])}{match[3]}", text)
+    return {"cell_type": "markdown", "id": name, "metadata": {}, "source": text}
+
+
+def code_cell(cell):
+    outputs = [] if cell.shared else [{"name": "stdout", "output_type": "stream", "text": cell.output}]
+    return {
+        "cell_type": "code",
+        "execution_count": None,
+        "id": cell.name,
+        "metadata": {},
+        "outputs": outputs,
+        "source": cell.code.rstrip("\n"),
+    }
+
+
+def with_links(made, link):
+    """A notebook whose relative links have become what `link` says."""
+    cells = [
+        text_cell(cell["id"], text_of(cell["source"]), link) if cell["cell_type"] == "markdown" else cell
+        for cell in made["cells"]
+    ]
+    return made | {"cells": cells}
+
+
+def dump(made):
+    """A notebook as the text of its file."""
+    return json.dumps(made, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
+
+
+def load(path):
+    """The notebook of a file; `SourceError` where it is none."""
+    try:
+        return json.loads(read_text(path))
+    except json.JSONDecodeError as error:
+        raise SourceError(f"{path}:{error.lineno}: not a notebook ({error.msg}); write it anew: nox -s labs") from None
+
+
+def page_markdown(made):
+    """The Markdown of a page that shows a notebook: the same marks as those of every other page."""
+    description = made["metadata"].get("description")
+    front = [f"---\ndescription: {description}\n---"] if description else []
+    return "\n\n".join([*front, *(cell_markdown(cell) for cell in made["cells"])]) + "\n"
+
+
+def cell_markdown(cell):
+    source = text_of(cell["source"])
+    if cell["cell_type"] == "markdown":
+        return ANCHOR.sub(r"\1 {#\2}", source)
+    return "\n\n".join([f"```python\n{source}\n```", *(output_markdown(output) for output in cell["outputs"])])
+
+
+def output_markdown(output):
+    if output["output_type"] == "stream":
+        return f"{OUTPUT_MARK}\n```text\n{text_of(output['text']).rstrip()}\n```"
+    picture = text_of(output["data"]["image/svg+xml"])
+    return f'<div class="plot">{picture[picture.index("<svg") :].rstrip()}</div>'
+
+
+def text_of(source):
+    """A notebook keeps a text whole or as a list of lines."""
+    return source if isinstance(source, str) else "".join(source)
