@@ -62,6 +62,13 @@ WRONG = [
     ("layer2.weight", "layer3.weight"),
     ("step 3", "step 4"),
     ("a\nb", "a\nb\nc"),
+    (" 1.00\n 9.50\n", " 1.00\n10.50\n"),
+    ("  5.0\n -1.0\n", "  5.0\n99.0\n"),
+    ("T = 64: error 1.2e-07", "T = 64: error -8.3e-05"),
+    ("step 5000 loss 0.1234", "step 5000 loss 0.1298"),
+    ("tensor([999.0000, 0.0006])", "tensor([999.0000, -0.0006])"),
+    ("tensor([1000000.])", "tensor([1000001.])"),
+    ("0.0000", "00000"),
 ]
 
 
@@ -116,9 +123,10 @@ def test_a_transposed_matrix_and_a_lost_mask_fail():
 def test_only_the_device_is_forgiven_on_a_device():
     here = "tensor([0.1000], dtype=torch.float64)"
     there = "tensor([0.1000], device='cuda:0',\n       dtype=torch.float64)"
-    assert forget_device(there) == here
+    assert forget_device(there, "cuda") == here
     assert not same(here, there)
-    assert not same(forget_device(here), forget_device(there.replace("float64", "float32")))
+    assert not same(here, forget_device(there, "sim"))
+    assert not same(here, forget_device(there.replace("float64", "float32"), "cuda"))
 
 
 def test_a_diff_holds_real_differences_only():

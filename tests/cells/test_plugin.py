@@ -112,12 +112,12 @@ BAD = {
     "a-changed-tensor": (
         [SETUP, ("change", "inputs += 1\nprint(1)\n", "1\n")],
         11,
-        "changes the shared tensor 'inputs'; work on a copy",
+        "changes the shared object 'inputs'; work on a copy",
     ),
     "a-changed-view": (
         [SETUP, ("change", "inputs[0].zero_()\nprint(1)\n", "1\n")],
         11,
-        "changes the shared tensor 'inputs'",
+        "changes the shared object 'inputs'",
     ),
     "a-changed-module": (
         [
@@ -126,13 +126,84 @@ BAD = {
             ("change", "torch.nn.init.zeros_(layer.weight)\nprint(1)\n", "1\n"),
         ],
         18,
-        "changes the shared tensor 'layer'",
+        "changes the shared object 'layer'",
     ),
     "a-changed-name": ([SETUP, ("change", "T = 4\nprint(1)\n", "1\n")], 11, "gives the shared name 'T' a new value"),
     "a-warning": (
         [SETUP, ("warn", "import warnings\n\nwarnings.warn('old')\nprint(1)\n", "1\n")],
-        14,
-        "UserWarning: old",
+        11,
+        "the cell 'warn' warns at line 14 of snippets/a-warning.md: old",
+    ),
+    "a-swallowed-warning": (
+        [
+            SETUP,
+            (
+                "warn",
+                "import warnings\n\ntry:\n    warnings.warn('old')\n    print(1)\nexcept UserWarning:\n    print(2)\n",
+                "1\n",
+            ),
+        ],
+        11,
+        "warns at line 15",
+    ),
+    "a-swallowed-shape": (
+        [SETUP, ("lie", "try:\n    x = inputs.mT  # (T, D)\nexcept Exception:\n    print(1)\n", "1\n")],
+        13,
+        "the comment says (T, D) = (3, 2), the tensor has (2, 3)",
+    ),
+    "a-lucky-draw": ([SETUP, ("luck", "print(torch.rand(2).argmax() < 2)\n", "tensor(True)\n")], 11, "without a seed"),
+    "a-seed-elsewhere": (
+        [
+            SETUP,
+            ("seed", "for _ in range(1):\n    torch.manual_seed(0)\n"),
+            ("draw", "print(torch.rand(2) < 2)\n", "tensor([True, True])\n"),
+        ],
+        18,
+        "draws random numbers without a seed of its own",
+    ),
+    "a-changed-list": (
+        [SETUP, ("list", "log = [1]\n"), ("change", "log.append(2)\nprint(log)\n", "[1, 2]\n")],
+        17,
+        "changes the shared object 'log'",
+    ),
+    "a-changed-mode": (
+        [SETUP, ("layer", "layer = torch.nn.Dropout(0.5)\n"), ("change", "layer.train(False)\nprint(1)\n", "1\n")],
+        17,
+        "changes the shared object 'layer'",
+    ),
+    "a-left-gradient": (
+        [
+            SETUP,
+            ("leaf", "leaf = torch.ones(2, requires_grad=True)\n"),
+            ("change", "leaf.sum().backward()\nprint(1)\n", "1\n"),
+        ],
+        17,
+        "changes the shared object 'leaf'",
+    ),
+    "a-line-that-a-notebook-shows": (
+        [SETUP, ("echo", "print(1)\ninputs\n", "1\n")],
+        13,
+        "a notebook would show the value of this last line",
+    ),
+    "an-error-beside": (
+        [SETUP, ("stderr", "import sys\n\nprint(1)\nprint(2, file=sys.stderr)\n", "1\n")],
+        11,
+        "writes to stderr: 2",
+    ),
+    "a-skip": ([SETUP, ("skip", "import pytest\n\nprint(1)\npytest.skip('no')\n", "1\n")], "", "skips itself"),
+    "an-equal-size": (
+        [SETUP, ("sizes", "B = T\nprint(B)\n", "3\n")],
+        "",
+        "B and T are both 3; a swapped axis could hide",
+    ),
+    "a-file-left-behind": (
+        [
+            SETUP,
+            ("write", "torch.save(inputs, 'w.pt')\nprint(1)\n", "1\n"),
+            ("read", "print(torch.load('w.pt').shape)\n", "torch.Size([3, 2])\n"),
+        ],
+        23,
+        "No such file or directory: 'w.pt'",
     ),
     "an-exception": (
         [SETUP, ("raise", "print(1)\ninputs @ inputs\n", "1\n")],
@@ -238,13 +309,50 @@ def test_update_refuses_what_is_not_the_same_twice_and_keeps_the_file(tmp_path):
     assert path.read_text() == before
 
 
-def test_a_record_keeps_only_what_passed(tmp_path):
+def test_a_record_keeps_only_what_passed_alone_and_as_a_notebook(tmp_path):
     project = Project(tmp_path)
-    project.add("page", SETUP, ("sums", PRINT_SUMS, SUMS), ("wrong", "print(1)\n", "2\n"))
-    assert project.pytest("snippets", "--record")[0] == 1
-    page = json.loads((tmp_path / "verified/cpu.json").read_text())["page"]
-    assert set(page["cells"]) == {"setup", "sums"}
-    assert set(page) == {"cells", "date", "device", "python", "torch"}
+    project.add("right", SETUP, ("sums", PRINT_SUMS, SUMS))
+    project.add("wrong", SETUP, ("sums", PRINT_SUMS, SUMS), ("wrong", "print(1)\n", "2\n"))
+    count = "import builtins\n\nbuiltins.n = getattr(builtins, 'n', 0) + 1\nprint(builtins.n > 3)\n"
+    project.add("later", ("one", count, "False\n"), ("two", "import builtins\n\nprint(builtins.n > 2)\n", "False\n"))
+    status, text, messages = project.pytest("snippets", "--record")
+    assert status == 1, text
+    pages = json.loads((tmp_path / "verified/cpu.json").read_text())
+    assert {slug: set(page["cells"]) for slug, page in pages.items()} == {
+        "right": {"setup", "sums"},
+        "wrong": set(),
+        "later": set(),
+    }
+    assert set(pages["right"]) == {"cells", "date", "device", "python", "torch"}
+    assert "as in the notebook of the page later" in messages["later::notebook"]
+
+
+def test_update_refuses_what_a_page_cannot_show(tmp_path):
+    project = Project(tmp_path)
+    right = project.add("right", SETUP, ("sums", PRINT_SUMS))
+    prints = {"fence": "```\\n", "mark": "<!-- x\\n", "feed": "\\x0c\\n", "accent": "\\xe9\\n", "open": "no line break"}
+    paths = {
+        slug: project.add(slug, SETUP, ("show", f"print('{printed}', end='')\n", "x\n"))
+        for slug, printed in prints.items()
+    }
+    before = {slug: path.read_text() for slug, path in paths.items()}
+    status, text, messages = project.pytest("snippets", "--update", "--record")
+    assert status == 1, text
+    for slug in prints:
+        assert "a page cannot show what the cell 'show' prints" in messages[f"{slug}::show"]
+    assert {slug: path.read_text() for slug, path in paths.items()} == before
+    assert SUMS in right.read_text(), "the other pages are written"
+
+
+def test_only_snippets_are_run(tmp_path):
+    """A block of another Markdown file is a command for people."""
+    project = Project(tmp_path)
+    project.write("README.md", "```sh\ntouch run\n```\n")
+    project.add("page", SETUP)
+    status, text, messages = project.pytest(".")
+    assert status == 0, text
+    assert set(messages) == {"page::setup", "page::notebook"}
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tools.cells.shapes import CHECK, ShapeError, checker, instrument
+from tools.cells.shapes import CHECK, LAST, ShapeError, checker, instrument
 
 SIZES = "B, H, T, D = 2, 3, 4, 5\n"
 
@@ -11,9 +11,13 @@ SIZES = "B, H, T, D = 2, 3, 4, 5\n"
 def run(source):
     """Run a cell with its shape comments; return the lines of the comments that were executed."""
     namespace, executed = {"torch": torch}, set()
-    namespace[CHECK] = checker(namespace, executed)
+    namespace[CHECK] = checker(namespace, executed, lies := [])
+    namespace[LAST] = lambda line, value: value
     tree, _ = instrument(SIZES + source, "cell.md")
-    exec(compile(tree, "cell.md", "exec"), namespace)
+    try:
+        exec(compile(tree, "cell.md", "exec"), namespace)
+    finally:
+        assert all(str(lie)[:1].isdigit() for lie in lies), "a lie is kept with its line, also if the cell catches it"
     return executed
 
 
@@ -39,7 +43,7 @@ LIES = [
     ("x = torch.ones(2)  # (Tq,)", "Tq is no integer here"),
     ("x = torch.ones(2)  # (torch,)", "torch is no integer here"),
     ("x = 3  # (B,)", "this is a int, not a tensor"),
-    ("x = torch.ones(2)  # (B H)", "not a shape"),
+    ("x = torch.ones(2)  # (B // 0,)", "divides by zero"),
     ("def f():\n    return torch.ones(2)  # (T,)\n\n\nf()", r"the tensor has \(2,\)"),
 ]
 
@@ -50,6 +54,12 @@ NOT_CHECKABLE = [
     "# (B,)\nx = 1",
     "x = torch.ones(2)  # two rows",
     "x = torch.ones(2)  # (B,",
+    "x = torch.ones(2)  # (B H)",
+    "x = torch.ones(2)  # (9,) and (B,)",
+    "x = torch.ones(2)  # (B / 1,)",
+    "x = torch.ones(2)  # (len('ab'),)",
+    "x = torch.ones(2, 2)\nx[0] = torch.ones(2)  # (B, B)",
+    "x = y = torch.ones(2)  # (B,)",
 ]
 
 

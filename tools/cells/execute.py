@@ -1,12 +1,14 @@
 """Run the cells of a program in a fresh `__main__`, on a known global state, and capture what they print."""
 
 import contextlib
+import copy
 import functools
 import io
 import linecache
 import os
 import random
 import sys
+import tempfile
 import types
 import warnings
 from dataclasses import dataclass, field
@@ -16,8 +18,8 @@ import numpy
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from tools.cells.shapes import CHECK, ShapeError, checker, instrument
-from tools.cells.source import read_cells
+from tools.cells.shapes import CHECK, LAST, ShapeError, checker, instrument
+from tools.cells.source import at_their_lines, read_cells
 
 THREADS = torch.get_num_threads()
 
@@ -43,50 +45,76 @@ class Output(io.StringIO):
 
 @dataclass
 class Run:
-    """What a run printed, cell by cell, and the lines of the shape comments it executed and has."""
+    """What a run printed, cell by cell, and the lines of the shape comments it has and executed.
+
+    `draws` holds, for each cell that moved the random generator, the state in which it left it.
+    """
 
     namespace: dict
     outputs: dict = field(default_factory=dict)
-    executed: set = field(default_factory=set)
+    draws: dict = field(default_factory=dict)
     comments: set = field(default_factory=set)
+    executed: set = field(default_factory=set)
 
 
 def run(path, cells, device="cpu", seed=1):
     """Run cells one after the other in one namespace; none may change what a shared cell before it defined."""
     filename, module = str(path), types.ModuleType("__main__")
     module.__file__ = filename
-    result = Run(vars(module))
+    result, lies, shared = Run(vars(module)), [], {}
     source = at_their_lines(cells)
     linecache.cache[filename] = len(source), None, source.splitlines(keepends=True), filename
-    result.namespace[CHECK] = checker(result.namespace, result.executed)
+    result.namespace[CHECK] = checker(result.namespace, result.executed, lies)
+    result.namespace[LAST] = functools.partial(refuse_echo, filename)
     with contained(module), known_state(device, seed):
-        shared = {}
-        for cell in cells:
-            before = dict(result.namespace)
-            result.outputs[cell.name] = output = Output(filename)
-            with contextlib.redirect_stdout(output):
-                code, comments = compiled(cell, filename)
-                exec(code, result.namespace)
+        for number, cell in enumerate(cells):
+            who = f"{filename}:{cell.fence}: the cell {cell.name!r}"
+            code, comments = compiled(cell, filename)
             result.comments |= comments
-            refuse_changes(shared, result.namespace, f"{filename}:{cell.fence}: the cell {cell.name!r}")
+            before = dict(result.namespace)
+            torch.default_generator.manual_seed(1000 * seed + number)
+            start = torch.default_generator.get_state()
+            result.outputs[cell.name] = output = Output(filename)
+            try:
+                execute_cell(code, result.namespace, output, who, device)
+            finally:
+                if lies:
+                    raise CellError(f"{filename}:{lies[0]}") from None
+            end = torch.default_generator.get_state()
+            if not torch.equal(start, end):
+                result.draws[cell.name] = end
+            refuse_changes(shared, result.namespace, who)
             if cell.shared:
                 shared |= snapshot(before, result.namespace)
     return result
+
+
+def execute_cell(code, namespace, output, who, device):
+    """Run the code of a cell; `CellError` for what a reader would see beside its print: warnings, text on stderr."""
+    with (
+        warnings.catch_warnings(record=True) as warned,
+        contextlib.redirect_stdout(output),
+        contextlib.redirect_stderr(io.StringIO()) as errors,
+    ):
+        warnings.simplefilter("always")
+        warnings.filterwarnings("ignore", ".* is non-interactive, and thus cannot be shown")  # figures of a lab
+        exec(code, namespace)
+    if device == "cpu" and warned:
+        raise CellError(f"{who} warns at line {warned[0].lineno} of {warned[0].filename}: {warned[0].message}")
+    if errors.getvalue():
+        raise CellError(f"{who} writes to stderr: {errors.getvalue().strip()}")
+
+
+def refuse_echo(filename, line, value):
+    """`CellError` where the last line of a cell has a value, which a notebook would show below it."""
+    if value is not None:
+        raise CellError(f"{filename}:{line}: a notebook would show the value of this last line; assign or print it")
 
 
 def load(path):
     """The shared names of a snippet file as attributes, for the tests of its page."""
     cells = [cell for cell in read_cells(path) if cell.shared]
     return types.SimpleNamespace(**run(path, cells).namespace)
-
-
-def at_their_lines(cells):
-    """The code of cells as one text in which every line has the number that it has in the file."""
-    lines = [""] * max(cell.end for cell in cells)
-    for cell in cells:
-        code = cell.code.splitlines()
-        lines[cell.fence : cell.fence + len(code)] = code
-    return "\n".join(lines) + "\n"
 
 
 @functools.cache
@@ -103,32 +131,33 @@ def compiled(cell, filename):
 
 @contextlib.contextmanager
 def contained(module):
-    """Keep what a program does to the interpreter: `__main__`, the environment, the working directory, warnings."""
+    """Keep what a program does to the interpreter: `__main__`, the environment, the working directory."""
     main = sys.modules["__main__"]
     sys.modules["__main__"] = module
     try:
-        with mock.patch.dict(os.environ), contextlib.chdir(os.curdir), warnings.catch_warnings():
+        with (
+            mock.patch.dict(os.environ, MPLBACKEND="agg"),
+            tempfile.TemporaryDirectory() as empty,
+            contextlib.chdir(empty),
+        ):
             yield
     finally:
         sys.modules["__main__"] = main
+        if pyplot := sys.modules.get("matplotlib.pyplot"):
+            pyplot.close("all")
 
 
 @contextlib.contextmanager
 def known_state(device, seed):
     """Start from one global state of torch, whatever ran before, and leave PyTorch's defaults behind."""
     set_state(device, seed)
-    if device == "cpu":
-        warnings.simplefilter("error")  # a reader would see it between the printed numbers
-    os.environ["MPLBACKEND"] = "agg"  # the figures of a lab open no window here, which plt.show() warns of
-    warnings.filterwarnings("ignore", ".* is non-interactive, and thus cannot be shown")
+    # Fused attention kernels draw dropout masks of their own.
     backend = contextlib.nullcontext() if device == "cpu" else sdpa_kernel(SDPBackend.MATH)
     try:
-        with backend:  # fused attention kernels draw dropout masks of their own
+        with backend:
             yield
     finally:
         set_state("cpu", seed)
-        if pyplot := sys.modules.get("matplotlib.pyplot"):
-            pyplot.close("all")
 
 
 def set_state(device, seed):
@@ -138,41 +167,56 @@ def set_state(device, seed):
     torch.set_grad_enabled(True)
     torch.set_float32_matmul_precision("highest")
     torch.use_deterministic_algorithms(False)
+    torch.set_anomaly_enabled(False)
+    torch.set_autocast_enabled("cpu", False)
     torch.set_num_threads(THREADS)
     torch.default_generator.manual_seed(seed)  # 1 us; torch.manual_seed also seeds every accelerator and costs 0.1 ms
     random.seed(seed)
     numpy.random.seed(seed)
 
 
-def tensors_in(value):
-    """The tensors that a shared name holds: itself, those of a module, those in a list, tuple or dict."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, torch.nn.Module):
-        yield from (*value.parameters(), *value.buffers())
-    elif isinstance(value, (list, tuple)):
-        for element in value:
-            yield from tensors_in(element)
-    elif isinstance(value, dict):
-        yield from tensors_in(list(value.values()))
-
-
 def snapshot(before, namespace):
-    """The names that a cell defined, the objects behind them, and copies of their tensors."""
+    """The names that a cell defined, the objects behind them, and what these hold."""
     new = {name: value for name, value in namespace.items() if name not in before and not name.startswith("__")}
-    return {name: (value, [t.detach().clone() for t in tensors_in(value)]) for name, value in new.items()}
+    return {name: (value, list(contents(value))) for name, value in new.items()}
+
+
+def contents(value):
+    """What can change in a shared object without giving it a new name: copies of tensors, and plain values."""
+    if isinstance(value, torch.Tensor):
+        yield from (value.detach().clone(), value.requires_grad, value.grad is None)
+        if value.grad is not None:
+            yield value.grad.clone()
+    elif isinstance(value, torch.Generator):
+        yield value.get_state()
+    elif isinstance(value, torch.nn.Module):
+        yield [module.training for module in value.modules()]
+        for tensor in (*value.parameters(), *value.buffers()):
+            yield from contents(tensor)
+    elif isinstance(value, dict):
+        yield from (*value, *(part for element in value.values() for part in contents(element)))
+    elif isinstance(value, (list, tuple)):
+        yield len(value)
+        for element in value:
+            yield from contents(element)
+    elif isinstance(value, (int, float, str, set)):
+        yield copy.copy(value)
 
 
 def refuse_changes(shared, namespace, who):
     """`CellError` where a cell changed what a shared cell before it defined."""
-    for name, (value, copies) in shared.items():
+    for name, (value, held) in shared.items():
         if namespace.get(name) is not value:
             raise CellError(f"{who} gives the shared name {name!r} a new value; use another name")
-        now = list(tensors_in(value))
-        if len(now) != len(copies) or not all(map(equal, now, copies)):
-            raise CellError(f"{who} changes the shared tensor {name!r}; work on a copy ({name}.clone())")
+        now = list(contents(value))
+        if len(now) != len(held) or not all(map(equal, now, held)):
+            raise CellError(f"{who} changes the shared object {name!r}; work on a copy")
 
 
 def equal(a, b):
-    """Whether two tensors hold the same numbers; nan equals nan."""
-    return a.shape == b.shape and bool(((a == b) | ((a != a) & (b != b))).all())
+    """Whether two contents are the same; nan equals nan."""
+    if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
+        return type(a) is type(b) and a == b
+    if (a.shape, a.dtype, a.is_meta) != (b.shape, b.dtype, b.is_meta):
+        return False
+    return a.is_meta or bool(((a == b) | ((a != a) & (b != b))).all())

@@ -7,8 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tools.cells.execute import at_their_lines
-from tools.cells.source import SourceError, read_cells
+from tools.cells.source import SourceError, at_their_lines, read_cells
 
 COLUMNS = "--config=line-length=79"
 RULES = "--select=E,F,UP,B"

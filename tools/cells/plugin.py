@@ -9,6 +9,7 @@ import datetime
 import linecache
 import os
 import platform
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,11 +20,10 @@ from tools.cells import compare
 from tools.cells.execute import CellError, run
 from tools.cells.randomness import DISPATCH_KEYS, draw_on_the_cpu
 from tools.cells.record import read_record, write_atomically, write_record
-from tools.cells.shapes import ShapeError
 from tools.cells.source import SourceError, digest, program_cells, read_cells, read_includes, with_outputs
 
-RULE_BROKEN = (CellError, ShapeError, SourceError)
-verified, prints = pytest.StashKey[dict](), pytest.StashKey[dict]()
+LEGEND = {"B", "H", "Hkv", "T", "Tq", "Tk", "D", "E", "V"}
+passed, prints = pytest.StashKey[dict](), pytest.StashKey[dict]()
 
 
 def pytest_addoption(parser):
@@ -36,7 +36,7 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    config.stash[verified], config.stash[prints] = {}, {}
+    config.stash[passed], config.stash[prints] = {}, {}
     device = config.option.device
     if device == "cpu":
         return
@@ -62,22 +62,25 @@ def usable(device):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collect_file(file_path, parent):
-    found = yield
-    return [
-        SnippetFile.from_parent(parent, path=file.path) if isinstance(file, codeblocks.MarkdownFile) else file
-        for file in found
-    ]
+    """Only snippets hold cells: the blocks of other Markdown files are commands for people."""
+    found = [file for file in (yield) if not isinstance(file, codeblocks.MarkdownFile)]
+    if file_path.suffix == ".md" and "snippets" in (folder.name for folder in file_path.parents):
+        found.append(SnippetFile.from_parent(parent, path=file_path))
+    return found
 
 
 class SnippetFile(codeblocks.MarkdownFile):
     """A snippet file. Its place below `snippets/` is the slug of its page."""
 
     def collect(self):
-        self.file = Path(os.path.relpath(self.path))  # as people name it in messages
+        snippets = next(folder for folder in self.path.parents if folder.name == "snippets")
+        self.slug = self.path.relative_to(snippets).with_suffix("").as_posix()
+        self.root = Path(os.path.relpath(snippets.parent))  # relative, as people name files in messages
+        self.file = self.root / f"snippets/{self.slug}.md"
+        self.record_path = self.root / f"verified/{self.config.option.device.partition(':')[0]}.json"
         try:
             self.cells = read_cells(self.file)
-            if self.config.option.record:
-                read_record(self.record_path())
+            read_record(self.record_path)
         except SourceError as error:
             raise self.CollectError(str(error)) from None
         blocks = [block.obj for block in super().collect()]
@@ -87,43 +90,31 @@ class SnippetFile(codeblocks.MarkdownFile):
             yield CellTest.from_parent(self, name=cell.name, obj=block, cell=cell)
         yield NotebookTest.from_parent(self, name="notebook")
 
-    @property
-    def root(self):
-        """The folder that holds `snippets/` and `docs/`."""
-        return next(folder.parent for folder in self.file.parents if folder.name == "snippets")
-
-    @property
-    def slug(self):
-        return self.file.relative_to(self.root / "snippets").with_suffix("").as_posix()
-
     def run(self, cells, seed):
         return run(self.file, cells, self.config.option.device, seed)
 
-    def pages(self):
-        """The page of this file in each language that has it."""
-        return sorted(self.root.glob(f"docs/*/{self.slug}.md"))
+    def passed(self, name):
+        self.config.stash[passed].setdefault(self, set()).add(name)
 
-    def record_path(self):
-        return self.root / "verified" / f"{self.config.option.device.partition(':')[0]}.json"
+    def cells_as_run(self):
+        """The cells with the outputs that `--update` is about to write."""
+        fresh = self.config.stash[prints].get(self.file, {})
+        return [replace(cell, output=fresh.get(cell.name, cell.output)) for cell in self.cells]
 
-    def refuse_difference(self, cell, output):
+    def refuse_difference(self, cell, output, mend):
         """`CellError` where `output` is not what the page shows below `cell`."""
-        expected, got = cell.output or "", output.getvalue()
-        if self.config.option.device != "cpu":
-            expected, got = map(compare.forget_device, (expected, got))
+        device, expected, got = self.config.option.device, cell.output or "", output.getvalue()
+        if device != "cpu":
+            got = compare.forget_device(got, device.partition(":")[0])
+            mend = f"The CPU prints what the page shows; --device {device} does not."
         if compare.same(expected, got):
             return
         lines, first = compare.difference(expected, got)
         line = (output.origins[first : first + 1] or [None])[0] or cell.fence
         where = f"{self.file}:{line}: {linecache.getline(str(self.file), line).strip()}"
         if cell.shared:
-            raise CellError(
-                f"{where}\nA cell without an output may not print; this one prints:\n\n{got}\n{self.mend()}"
-            )
-        raise CellError(f"{where}\nThe page shows (-), the code prints (+):\n\n{lines}\n\n{self.mend()}")
-
-    def mend(self):
-        return f"Mend the code, or take over what it prints: nox -s update -- {self.slug}"
+            raise CellError(f"{where}\nA cell without an output may not print; this one prints:\n\n{got}\n{mend}")
+        raise CellError(f"{where}\nThe page shows (-), the code prints (+):\n\n{lines}\n\n{mend}")
 
 
 class CellTest(codeblocks.TestBlock):
@@ -137,30 +128,38 @@ class CellTest(codeblocks.TestBlock):
         file, cell = self.parent, self.cell
         self.refuse_hidden()
         cells = program_cells(file.cells, cell)
-        output = file.run(cells, seed=1).outputs[cell.name]
+        first = file.run(cells, seed=1)
+        refuse_equal_sizes(first.namespace, file.file)
         if self.config.option.device == "cpu":
-            again = file.run(cells, seed=2).outputs[cell.name]
-            if not compare.same(output.getvalue(), again.getvalue()):
-                raise CellError(
-                    f"{file.file}:{cell.fence}: the cell {cell.name!r} prints something else each time; "
-                    "put torch.manual_seed(...) above everything that draws"
-                )
+            self.refuse_chance(first, file.run(cells, seed=2))
+        output = first.outputs[cell.name]
         if self.config.option.update and output.getvalue():
-            self.config.stash[prints].setdefault(file.path, {})[cell.name] = output.getvalue()
+            with_outputs(file.file, {cell.name: output.getvalue()})  # refuses what a page cannot show
+            self.config.stash[prints].setdefault(file.file, {})[cell.name] = output.getvalue()
         else:
-            file.refuse_difference(cell, output)
-        self.config.stash[verified].setdefault(file, []).append(cell.name)
+            mend = f"Mend the code, or take over what it prints: nox -s update -- {file.slug}"
+            file.refuse_difference(cell, output, mend)
+        file.passed(cell.name)
 
     def refuse_hidden(self):
         """`CellError` where a page of the file, in any language, does not show the cell."""
-        file, pages = self.parent, self.parent.pages()
-        hiding = [page for page in pages if self.name not in (include.name for include in read_includes(page))]
-        if not pages or hiding:
-            page = hiding[0] if hiding else f"docs/en/{file.slug}.md"
-            raise CellError(
-                f"{file.file}:{self.cell.fence}: the cell {self.name!r} is on no page; show it in {page} "
-                f'with the line --8<-- "{file.slug}.md:{self.name}"'
-            )
+        file = self.parent
+        pages = sorted(file.root.glob(f"docs/*/{file.slug}.md"))
+        for page in pages or [file.root / f"docs/en/{file.slug}.md"]:
+            shown = [(include.slug, include.name) for include in read_includes(page)] if page.is_file() else []
+            if (file.slug, self.name) not in shown:
+                raise CellError(
+                    f"{file.file}:{self.cell.fence}: the cell {self.name!r} is on no page; show it in {page} "
+                    f'with the line --8<-- "{file.slug}.md:{self.name}"'
+                )
+
+    def refuse_chance(self, first, again):
+        """`CellError` where two runs, from different random states, differ: in a print, or in what they draw next."""
+        name, where = self.name, f"{self.parent.file}:{self.cell.fence}: the cell {self.name!r}"
+        if not compare.same(first.outputs[name].getvalue(), again.outputs[name].getvalue()):
+            raise CellError(f"{where} prints something else each time; put torch.manual_seed(...) above all that draws")
+        if name in first.draws and not torch.equal(first.draws[name], again.draws[name]):
+            raise CellError(f"{where} draws random numbers without a seed of its own; put torch.manual_seed(...) above")
 
     def repr_failure(self, excinfo):
         return failure_text(self, excinfo)
@@ -177,10 +176,12 @@ class NotebookTest(pytest.Item):
         if not file.cells:
             raise CellError(f"{file.file}: no cells; delete the file or write one")
         result = file.run(file.cells, seed=1)
-        for cell in () if self.config.option.update else file.cells:
-            file.refuse_difference(cell, result.outputs[cell.name])
+        for cell in file.cells_as_run():
+            mend = f"So it does when it runs after the cells above it, as in the notebook of the page {file.slug}."
+            file.refuse_difference(cell, result.outputs[cell.name], mend)
         for line in sorted(result.comments - result.executed):
             raise CellError(f"{file.file}:{line}: no cell runs this line, so its shape comment is never checked")
+        file.passed(self.name)
 
     def repr_failure(self, excinfo):
         return failure_text(self, excinfo)
@@ -189,38 +190,53 @@ class NotebookTest(pytest.Item):
         return self.path, None, self.name
 
 
+def refuse_equal_sizes(namespace, path):
+    """`CellError` where two letters of the legend stand for one number."""
+    letters = {}
+    for name in sorted(LEGEND & namespace.keys()):
+        if type(namespace[name]) is int:
+            other = letters.setdefault(namespace[name], name)
+            if other != name:
+                raise CellError(f"{path}: {other} and {name} are both {namespace[name]}; a swapped axis could hide")
+
+
 def failure_text(item, excinfo):
-    """One sentence for a broken rule, with the line of the file that it happened on; else a traceback into the file."""
+    """The sentence of a broken rule; for any other error, a traceback into the file."""
+    if isinstance(excinfo.value, (CellError, SourceError)):
+        return str(excinfo.value)
     excinfo.traceback = excinfo.traceback.cut(path=item.path)
-    if not isinstance(excinfo.value, RULE_BROKEN):
-        style = "value" if isinstance(excinfo.value, SyntaxError) else "short"
-        return pytest.Item.repr_failure(item, excinfo, style)
-    if isinstance(excinfo.value, ShapeError):
-        lines = [entry.lineno + 1 for entry in excinfo.traceback if Path(entry.path) == item.path]
-        return f"{item.parent.file}:{lines[-1]}: {excinfo.value}"
-    return str(excinfo.value)
+    return pytest.Item.repr_failure(item, excinfo, "short")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """A cell cannot skip itself."""
+    report = yield
+    if isinstance(item, (CellTest, NotebookTest)) and report.skipped:
+        report.outcome, report.longrepr = "failed", f"{item.parent.file}: the cell {item.name!r} skips itself"
+    return report
 
 
 def pytest_sessionfinish(session):
     config = session.config
+    if config.option.record:
+        for file, names in config.stash[passed].items():
+            record(file, names, config.option.device)
     for path, outputs in config.stash[prints].items():
         write_atomically(path, with_outputs(path, outputs))
-    if config.option.record:
-        for file, names in config.stash[verified].items():
-            record(file, names, config.option.device)
 
 
 def record(file, names, device):
-    """Write into `verified/<device>.json` that these cells of a file passed, here and today."""
-    pages, cells = read_record(file.record_path()), read_cells(file.file)
+    """Write into `verified/<device>.json` that these cells of a file passed alone and as a notebook, here and today."""
+    pages, cells = read_record(file.record_path), file.cells_as_run()
     pages[file.slug] = {
         "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}",
         "device": device_name(device),
         "torch": torch.__version__,
         "python": platform.python_version(),
-        "cells": {cell.name: digest(cells, cell) for cell in cells if cell.name in names},
+        "cells": {cell.name: digest(cells, cell) for cell in cells if {cell.name, "notebook"} <= names},
     }
-    write_record(file.record_path(), pages)
+    write_record(file.record_path, pages)
 
 
 def device_name(device):

@@ -8,6 +8,7 @@ A page may call a cell verified only while its digest is still the recorded one.
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 from tools.cells.source import SourceError, digest, read_text
@@ -19,7 +20,7 @@ def read_record(path):
     """The pages of a record; none where there is no such file; `SourceError` where it is not a record."""
     if not Path(path).is_file():
         return {}
-    mend = "delete the file and run `nox -s update` to write it anew"
+    mend = f"delete the file and write it anew with `nox -s {'update' if Path(path).stem == 'cpu' else 'gpu'}`"
     try:
         pages = json.loads(read_text(path))
     except json.JSONDecodeError as error:
@@ -39,12 +40,17 @@ def write_record(path, pages):
 
 
 def write_atomically(path, text):
-    """Replace a file by one rename, so that a crash leaves the old one."""
-    path = Path(path)
+    """Replace a file by one rename, so that a crash leaves the old one; a link stays a link, the mode stays."""
+    path = Path(path).resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    fresh.write_text(text, encoding="utf-8", newline="\n")
-    fresh.replace(path)
+    try:
+        fresh.write_text(text, encoding="utf-8", newline="\n")
+        if path.exists():
+            shutil.copymode(path, fresh)
+        fresh.replace(path)
+    finally:
+        fresh.unlink(missing_ok=True)
 
 
 def still_verified(page, cells):

@@ -11,6 +11,7 @@ import tokenize
 
 SHAPE = re.compile(r"#\s*\((.*)\)")
 CHECK = "__check_shape__"
+LAST = "__last_line__"
 
 
 class ShapeError(AssertionError):
@@ -29,17 +30,45 @@ def shape_comments(source):
     return comments
 
 
+def entries(comment, line):
+    """The code of a comment as a tuple of sizes; `ShapeError` for one that is not built from sizes."""
+    try:
+        shape = ast.parse(f"({comment.rstrip(', ')},)" if comment.strip() else "()", mode="eval").body
+    except SyntaxError:
+        shape = None
+    if not isinstance(shape, ast.Tuple) or not all(is_size(entry) for entry in shape.elts):
+        raise ShapeError(f"{line}: the comment ({comment}) is not a shape; write it as (B, H, T, D) or (T, H * D)")
+    return shape
+
+
+def is_size(node):
+    """Whether a node is a name, a whole number, or a sum, difference, product or whole quotient of such."""
+    if isinstance(node, ast.BinOp):
+        return isinstance(node.op, (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv)) and all(
+            map(is_size, (node.left, node.right))
+        )
+    return isinstance(node, ast.Name) or (isinstance(node, ast.Constant) and type(node.value) is int)
+
+
 def instrument(source, filename):
-    """The syntax tree of a cell with its shape comments as calls of `CHECK`, and the lines of these comments."""
+    """The syntax tree of a cell with its shape comments as calls of `CHECK`, and the lines of these comments.
+
+    The value of a last line that is no assignment goes through `LAST`, since a notebook would show it.
+    """
     tree = ast.parse(source, filename)
     comments = shape_comments(source)
+    for line, comment in comments.items():
+        entries(comment, line)
+    if tree.body and isinstance(last := tree.body[-1], ast.Expr):
+        arguments = [ast.Constant(last.lineno), last.value]
+        last.value = ast.copy_location(ast.Call(ast.Name(LAST, ast.Load()), arguments, []), last)
     visitor = Instrument(comments)
-    tree = ast.fix_missing_locations(visitor.visit(tree))
+    tree = visitor.visit(tree)
     for line in comments.keys() - visitor.used:
         raise ShapeError(
             f"{line}: this shape cannot be checked; put it behind the last line of an assignment or return"
         )
-    return tree, set(comments)
+    return ast.fix_missing_locations(tree), frozenset(comments)
 
 
 class Instrument(ast.NodeTransformer):
@@ -61,36 +90,60 @@ class Instrument(ast.NodeTransformer):
         return statement
 
     def visit_Assign(self, statement):
-        target = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target
-        check = self.call(statement, ast.parse(ast.unparse(target), mode="eval").body)
+        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        if len(targets) > 1 or not is_named(targets[0]):
+            return statement
+        check = self.call(statement, ast.parse(ast.unparse(targets[0]), mode="eval").body)
         return [statement, ast.copy_location(ast.Expr(check), statement)] if check else statement
 
     visit_AugAssign = visit_AnnAssign = visit_Assign
 
 
-def checker(namespace, executed):
-    """The function behind `CHECK` for programs that run in `namespace`; it adds the lines it checked to `executed`."""
+def is_named(target):
+    """Whether a target can be read again without side effects: a name, an attribute, or a tuple of such."""
+    if isinstance(target, (ast.Tuple, ast.List)):
+        return all(map(is_named, target.elts))
+    return isinstance(target, (ast.Name, ast.Attribute))
+
+
+def checker(namespace, executed, lies):
+    """The function behind `CHECK` for programs that run in `namespace`.
+
+    It adds the lines it checked to `executed`, and each `ShapeError` to `lies`, since a cell may catch what is raised.
+    """
 
     def check(value, comment, scope, line):
-        if isinstance(value, (tuple, list)):
-            for element in value:
-                check(element, comment, scope, line)
-            return value
-        if not hasattr(value, "shape"):
-            raise ShapeError(f"the comment says ({comment}), but this is a {type(value).__name__}, not a tensor")
-        sizes = {k: v for k, v in {**namespace, **scope}.items() if type(v) is int}
-        try:
-            wanted = eval(f"({comment.rstrip(', ')},)" if comment.strip() else "()", {"__builtins__": {}}, sizes)
-        except NameError as error:
-            raise ShapeError(f"the comment says ({comment}), but {error.name} is no integer here") from None
-        except SyntaxError:
-            raise ShapeError(f"the comment ({comment}) is not a shape; write it as (B, H, T, D)") from None
-        if tuple(value.shape) != wanted:
-            meaning = f"({comment})" + (f" = {wanted}" if str(wanted) != f"({comment})" else "")
-            raise ShapeError(
-                f"the comment says {meaning}, the tensor has {tuple(value.shape)}; mend the comment or the code"
-            )
+        for tensor in flat(value):
+            try:
+                compare(tensor, comment, {**namespace, **scope}, line)
+            except ShapeError as error:
+                lies.append(error)
+                raise
         executed.add(line)
         return value
 
     return check
+
+
+def flat(value):
+    """A tensor, or the tensors of a tuple."""
+    return [tensor for part in value for tensor in flat(part)] if isinstance(value, (tuple, list)) else [value]
+
+
+def compare(tensor, comment, scope, line):
+    """`ShapeError` where a tensor has not the shape of its comment."""
+    if not hasattr(tensor, "shape"):
+        raise ShapeError(f"{line}: the comment says ({comment}), but this is a {type(tensor).__name__}, not a tensor")
+    sizes = {name: size for name, size in scope.items() if type(size) is int}
+    shape = compile(ast.fix_missing_locations(ast.Expression(entries(comment, line))), "shape comment", "eval")
+    try:
+        wanted = eval(shape, {"__builtins__": {}}, sizes)
+    except NameError as error:
+        raise ShapeError(f"{line}: the comment says ({comment}), but {error.name} is no integer here") from None
+    except ZeroDivisionError:
+        raise ShapeError(f"{line}: the comment ({comment}) divides by zero") from None
+    if tuple(tensor.shape) != wanted:
+        meaning = f"({comment})" + (f" = {wanted}" if str(wanted) != f"({comment})" else "")
+        raise ShapeError(
+            f"{line}: the comment says {meaning}, the tensor has {tuple(tensor.shape)}; mend the comment or the code"
+        )

@@ -16,6 +16,7 @@ A cell without an output is shared: every later cell of the file sees it. A cell
 program is every shared cell above it, then itself.
 """
 
+import codecs
 import difflib
 import hashlib
 import re
@@ -61,7 +62,7 @@ class Lines:
 
     def __init__(self, path):
         self.path, self.at = path, 0
-        self.lines = read_text(path).splitlines()
+        self.lines = split_lines(read_text(path))
 
     def error(self, message, line=None):
         return SourceError(f"{self.path}:{line or self.at + 1}: {message}")
@@ -70,6 +71,7 @@ class Lines:
         return self.at < len(self.lines) and self.lines[self.at] == text
 
     def skip_blank(self):
+        """Whether there is a line that is not empty; it comes next."""
         while self.next_is(""):
             self.at += 1
         return self.at < len(self.lines)
@@ -97,15 +99,22 @@ class Lines:
 
 
 def read_text(path):
-    """The text of a file; `SourceError` where it is not UTF-8."""
+    """The text of a file, its lines ended by LF; `SourceError` where it is not UTF-8."""
     data = Path(path).read_bytes()
+    if data.startswith(codecs.BOM_UTF8):
+        raise SourceError(f"{path}:1: begins with a byte order mark; save the file as UTF-8 without BOM")
     try:
-        return data.decode("utf-8")
+        return data.decode("utf-8").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise SourceError(
             f"{path}:{line}: byte 0x{data[error.start]:02x} is not UTF-8; save the file as UTF-8"
         ) from None
+
+
+def split_lines(text):
+    """Lines as Python and pytest-codeblocks count them; `str.splitlines` also breaks at form feeds and the like."""
+    return text.removesuffix("\n").split("\n")
 
 
 def read_cells(path):
@@ -114,6 +123,8 @@ def read_cells(path):
     while lines.skip_blank():
         mark = lines.at + 1
         name = lines.take(START)[1]
+        if name == "notebook":  # the test that runs them all has this name
+            raise lines.error("a cell cannot be named 'notebook'; give it another name", line=mark)
         if name in (cell.name for cell in cells):
             raise lines.error(f"a second cell is named {name!r}; give it a name of its own", line=mark)
         fence = lines.at + 1
@@ -137,6 +148,15 @@ def program(cells, cell):
     return "\n".join(part.code for part in program_cells(cells, cell))
 
 
+def at_their_lines(cells):
+    """The code of cells as one text in which every line has the number that it has in the file."""
+    lines = [""] * max((cell.end for cell in cells), default=0)
+    for cell in cells:
+        code = split_lines(cell.code)
+        lines[cell.fence : cell.fence + len(code)] = code
+    return "\n".join(lines) + "\n"
+
+
 def digest(cells, cell):
     """A sha256 of the program of a cell and of its output."""
     return hashlib.sha256(f"{program(cells, cell)}\0{cell.output}".encode()).hexdigest()
@@ -148,7 +168,7 @@ def read_includes(page):
     for number, line in enumerate(text.splitlines(), start=1):
         if match := INCLUDE.fullmatch(line):
             includes.append(Include(number, match[2], match[3]))
-        elif "--8<--" in line:
+        elif re.search("-8<-", line):
             raise SourceError(f'{page}:{number}: write a cell as --8<-- "masks/causal.md:leak", found {line.strip()!r}')
     return includes
 
@@ -170,11 +190,19 @@ def resolve(page, snippets):
 
 
 def with_outputs(path, outputs):
-    """The text of a snippet file in which the named cells show other outputs."""
-    lines = read_text(path).splitlines()
-    for cell in reversed(read_cells(path)):
+    """The text of a snippet file in which the named cells show other outputs.
+
+    `SourceError` for an output that a page cannot show, such as one without a line break at its end or with a fence.
+    """
+    lines, cells = split_lines(read_text(path)), read_cells(path)
+    for cell in reversed(cells):
         if cell.name in outputs:
-            closing = cell.fence + len(cell.code.splitlines())  # the index of the ``` that ends the code
-            shown = [OUTPUT_MARK, "```text", *outputs[cell.name].splitlines(), "```"]
-            lines[closing + 1 : cell.end] = shown
+            output = outputs[cell.name]
+            if not output.endswith("\n") or not output.isascii() or re.search("^(```|<!--)|[^\n -~]", output, re.M):
+                raise SourceError(
+                    f"{path}:{cell.fence}: a page cannot show what the cell {cell.name!r} prints: {output!r}; "
+                    "print whole lines of plain ASCII text, without ``` or <!-- at the start of a line"
+                )
+            closing = cell.fence + cell.code.count("\n")  # the index of the ``` that ends the code
+            lines[closing + 1 : cell.end] = [OUTPUT_MARK, "```text", *split_lines(output), "```"]
     return "\n".join(lines) + "\n"
