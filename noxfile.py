@@ -56,8 +56,7 @@ def serve(session):
     languages = sorted(path.name for path in Path("docs").iterdir() if (path / "index.md").is_file())
     if options.lang and options.lang not in languages:
         session.error(f"there is no language {options.lang!r}; docs/ holds {', '.join(languages)}")
-    watched = [f"--watch={folder}" for folder in ("snippets", "theme", "tools", "verified")]
-    run(session, "site-env", "mkdocs", "serve", *watched, *rest, env={**QUIET, "ONLY_LANGUAGE": options.lang})
+    run(session, "site-env", "mkdocs", "serve", *rest, env={**QUIET, "ONLY_LANGUAGE": options.lang})
 
 
 @site

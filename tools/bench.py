@@ -80,7 +80,7 @@ def bench_reload(folder, language):
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
     environment = {**os.environ, "ONLY_LANGUAGE": language, "NO_MKDOCS_2_WARNING": "1"}
-    command = [sys.executable, "-m", "mkdocs", "serve", "--quiet", "--watch=snippets", "-a", address]
+    command = [sys.executable, "-m", "mkdocs", "serve", "--quiet", "-a", address]
     server = subprocess.Popen(command, cwd=copy, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     page = copy / "docs/en/masks/causal.md"
     text, times = page.read_text("utf-8"), []

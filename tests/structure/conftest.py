@@ -6,14 +6,9 @@ import pytest
 from mkdocs.config import load_config
 
 from tools.cells.source import read_cells
+from tools.site.checks import nav_pages
 
 ROOT = Path(os.path.relpath(Path(__file__).parents[2]))  # relative, as people name files in messages
-
-
-def nav_pages(item):
-    if isinstance(item, str):
-        return [item]
-    return [page for part in (item.values() if isinstance(item, dict) else item) for page in nav_pages(part)]
 
 
 def configuration():

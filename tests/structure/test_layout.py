@@ -3,7 +3,8 @@
 import re
 import tomllib
 
-from tests.structure.conftest import CONFIG, LANGUAGES, PAGES, SLUGS, nav_pages
+from tests.structure.conftest import CONFIG, LANGUAGES, PAGES, SLUGS
+from tools.site.checks import nav_pages
 
 
 def test_every_page_of_the_nav_stands_in_every_language(root, page, language):

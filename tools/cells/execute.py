@@ -7,6 +7,7 @@ import io
 import linecache
 import os
 import random
+import shutil
 import sys
 import tempfile
 import types
@@ -19,9 +20,10 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tools.cells.shapes import CHECK, LAST, ShapeError, checker, instrument
-from tools.cells.source import at_their_lines, read_cells
+from tools.cells.source import at_their_lines
 
 THREADS = torch.get_num_threads()
+FOLDER = tempfile.TemporaryDirectory()  # where cells run
 
 
 class CellError(AssertionError):
@@ -111,12 +113,6 @@ def refuse_echo(filename, line, value):
         raise CellError(f"{filename}:{line}: a notebook would show the value of this last line; assign or print it")
 
 
-def load(path):
-    """The shared names of a snippet file as attributes, for the tests of its page."""
-    cells = [cell for cell in read_cells(path) if cell.shared]
-    return types.SimpleNamespace(**run(path, cells).namespace)
-
-
 @functools.cache
 def compiled(cell, filename):
     """The code object of a cell, with its shape comments as checks, and the lines of these comments."""
@@ -131,20 +127,20 @@ def compiled(cell, filename):
 
 @contextlib.contextmanager
 def contained(module):
-    """Keep what a program does to the interpreter: `__main__`, the environment, the working directory."""
+    """Keep what a program does to the interpreter: `__main__`, the environment, the working directory, its files."""
     main = sys.modules["__main__"]
     sys.modules["__main__"] = module
     try:
-        with (
-            mock.patch.dict(os.environ, MPLBACKEND="agg"),
-            tempfile.TemporaryDirectory() as empty,
-            contextlib.chdir(empty),
-        ):
+        with mock.patch.dict(os.environ, MPLBACKEND="agg"), contextlib.chdir(FOLDER.name):
             yield
     finally:
         sys.modules["__main__"] = main
         if pyplot := sys.modules.get("matplotlib.pyplot"):
             pyplot.close("all")
+    if left := os.listdir(FOLDER.name):
+        shutil.rmtree(FOLDER.name)
+        os.mkdir(FOLDER.name)
+        raise CellError(f"{module.__file__}: a cell leaves files behind: {', '.join(left)}")
 
 
 @contextlib.contextmanager

@@ -1,11 +1,12 @@
 """pytest-codeblocks, made strict: `pytest --codeblocks snippets [--device cuda] [--update] [--record]`
 
 Every cell of a snippet file is one test, named after it, and each file has one more, `notebook`, which runs its cells
-one after the other as the download does. A cell runs as its program, in a fresh namespace, twice on the CPU with
-different seeds before it; its print is compared with what the page shows (see `compare`).
+one after the other as the download does. So each cell runs twice on the CPU, after different seeds: as its program in
+a fresh namespace, and in the notebook. Its print is compared with what the page shows (see `compare`).
 """
 
 import datetime
+import functools
 import linecache
 import os
 import platform
@@ -17,7 +18,7 @@ import torch
 from pytest_codeblocks import plugin as codeblocks
 
 from tools.cells import compare
-from tools.cells.execute import CellError, run
+from tools.cells.execute import CellError, Run, run
 from tools.cells.randomness import DISPATCH_KEYS, draw_on_the_cpu
 from tools.cells.record import read_record, write_atomically, write_record
 from tools.cells.source import SourceError, digest, program_cells, read_cells, read_includes, with_outputs
@@ -40,6 +41,8 @@ def pytest_configure(config):
     device = config.option.device
     if device == "cpu":
         return
+    if device == "sim" and config.option.record:
+        raise pytest.UsageError("--record: the pretend accelerator proves nothing to a reader; leave out --device sim")
     if config.option.update:
         raise pytest.UsageError(f"--update writes what the CPU prints; leave out --device {device}")
     config.random_kernels = usable(device)
@@ -93,6 +96,16 @@ class SnippetFile(codeblocks.MarkdownFile):
     def run(self, cells, seed):
         return run(self.file, cells, self.config.option.device, seed)
 
+    @functools.cached_property
+    def notebook(self):
+        """The run of all cells one after the other, which is the second run of each; or the error that ended it."""
+        try:
+            return self.run(self.cells, seed=2)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a skip and an exit are no Exception
+            return error
+
     def passed(self, name):
         self.config.stash[passed].setdefault(self, set()).add(name)
 
@@ -131,7 +144,8 @@ class CellTest(codeblocks.TestBlock):
         first = file.run(cells, seed=1)
         refuse_equal_sizes(first.namespace, file.file)
         if self.config.option.device == "cpu":
-            self.refuse_chance(first, file.run(cells, seed=2))
+            again = file.notebook if isinstance(file.notebook, Run) else file.run(cells, seed=2)
+            self.refuse_chance(first, again)
         output = first.outputs[cell.name]
         if self.config.option.update and output.getvalue():
             with_outputs(file.file, {cell.name: output.getvalue()})  # refuses what a page cannot show
@@ -157,7 +171,10 @@ class CellTest(codeblocks.TestBlock):
         """`CellError` where two runs, from different random states, differ: in a print, or in what they draw next."""
         name, where = self.name, f"{self.parent.file}:{self.cell.fence}: the cell {self.name!r}"
         if not compare.same(first.outputs[name].getvalue(), again.outputs[name].getvalue()):
-            raise CellError(f"{where} prints something else each time; put torch.manual_seed(...) above all that draws")
+            raise CellError(
+                f"{where} prints something else each time, or after other cells; "
+                "put torch.manual_seed(...) above all that draws"
+            )
         if name in first.draws and not torch.equal(first.draws[name], again.draws[name]):
             raise CellError(f"{where} draws random numbers without a seed of its own; put torch.manual_seed(...) above")
 
@@ -175,11 +192,12 @@ class NotebookTest(pytest.Item):
         file = self.parent
         if not file.cells:
             raise CellError(f"{file.file}: no cells; delete the file or write one")
-        result = file.run(file.cells, seed=1)
+        if not isinstance(file.notebook, Run):
+            raise file.notebook
         for cell in file.cells_as_run():
             mend = f"So it does when it runs after the cells above it, as in the notebook of the page {file.slug}."
-            file.refuse_difference(cell, result.outputs[cell.name], mend)
-        for line in sorted(result.comments - result.executed):
+            file.refuse_difference(cell, file.notebook.outputs[cell.name], mend)
+        for line in sorted(file.notebook.comments - file.notebook.executed):
             raise CellError(f"{file.file}:{line}: no cell runs this line, so its shape comment is never checked")
         file.passed(self.name)
 
@@ -232,7 +250,7 @@ def record(file, names, device):
     pages[file.slug] = {
         "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}",
         "device": device_name(device),
-        "torch": torch.__version__,
+        "torch": torch.__version__.partition("+")[0],
         "python": platform.python_version(),
         "cells": {cell.name: digest(cells, cell) for cell in cells if {cell.name, "notebook"} <= names},
     }

@@ -1,0 +1,114 @@
+import contextlib
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser import site
+
+LIMIT = 20_000  # milliseconds; a busy machine needs some
+expect.set_options(timeout=LIMIT)
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory):
+    """The folder of the built site; the build says nothing but that it builds."""
+    folder = tmp_path_factory.mktemp("site")
+    said = site.build(folder)
+    assert [line for line in said.splitlines() if not line.startswith("INFO ")] == []
+    return folder
+
+
+@pytest.fixture(scope="session")
+def server(built):
+    with site.serve(built) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    with site.browser() as chromium:
+        yield chromium
+
+
+@dataclass
+class Tab:
+    """A browser tab that remembers what it asked for, and what went wrong in it."""
+
+    page: object
+    server: object
+    asked: list = field(default_factory=list)
+    faults: list = field(default_factory=list)
+
+    def open(self, path, until="load"):
+        """Open a path of the site and wait: until `load`, or until `networkidle` to be sure that nothing follows."""
+        self.page.goto(self.server.url + path, wait_until=until)
+        return self.page
+
+    def at(self):
+        """The path of the page that the tab shows, below the root of the site, with its anchor."""
+        return self.page.url.removeprefix(self.server.url)
+
+    def unfold(self):
+        """Open every folded block, as a reader does."""
+        for summary in self.page.locator("article details > summary").all():
+            summary.click()
+
+    def copy(self, number):
+        """Click the copy button of a cell, counted from 0; return what is on the clipboard then."""
+        self.page.evaluate("navigator.clipboard.writeText('nothing yet')")
+        cell = self.page.locator("article .language-python").nth(number)
+        cell.hover()
+        cell.locator('[data-md-type="copy"]').click()
+        self.page.wait_for_function("async () => await navigator.clipboard.readText() !== 'nothing yet'")
+        return self.page.evaluate("navigator.clipboard.readText()")
+
+
+@contextlib.contextmanager
+def open_tab(chromium, server):
+    """A fresh tab; it fails if a page logs an error, asks another host, or gets no answer to a request."""
+    context = chromium.new_context(
+        permissions=["clipboard-read", "clipboard-write"], viewport={"width": 1300, "height": 900}
+    )
+    context.set_default_timeout(LIMIT)
+    tab = Tab(context.new_page(), server)
+    host = urlsplit(server.url).netloc
+
+    def on_request(asked):
+        tab.asked.append(asked.url)
+        if urlsplit(asked.url).netloc != host and not asked.url.startswith(("data:", "blob:")):
+            tab.faults.append(f"asks another host: {asked.url}")
+
+    def on_response(answer):
+        if answer.status >= 400:
+            tab.faults.append(f"{answer.status}: {answer.url}")
+
+    def on_console(said):
+        if said.type in ("error", "warning"):
+            tab.faults.append(f"console: {said.text}")
+
+    context.on("request", on_request)
+    context.on("response", on_response)
+
+    def on_failure(asked):
+        if asked.failure != "net::ERR_ABORTED":  # the reader left before the answer came
+            tab.faults.append(f"{asked.failure}: {asked.url}")
+
+    context.on("requestfailed", on_failure)
+    tab.page.on("pageerror", lambda error: tab.faults.append(f"script error: {error}"))
+    tab.page.on("console", on_console)
+    yield tab
+    context.close()
+    assert tab.faults == []
+
+
+@pytest.fixture
+def tab(chromium, server):
+    """A tab for one test.
+
+    A test that wants another screen or colour scheme calls `tab.page.set_viewport_size` or `tab.page.emulate_media`;
+    one that provokes a fault on purpose clears `tab.faults`.
+    """
+    with open_tab(chromium, server) as tab:
+        yield tab

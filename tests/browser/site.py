@@ -1,0 +1,163 @@
+"""The built site behind a small server, and a real browser to look at it."""
+
+import contextlib
+import gzip
+import http.server
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from playwright.sync_api import sync_playwright
+
+from tools.cells.source import resolve
+
+ROOT = Path(__file__).parents[2]
+PREFIX = "/attention/"  # the site is published below a path, where a link from the root would break
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
+QUIET = [
+    "--no-sandbox",  # containers run as root
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page of the site in one language."""
+
+    language: str
+    slug: str
+
+    def __str__(self):
+        return f"{self.language}/{self.slug}"
+
+    @property
+    def path(self):
+        """Where the page is published, below `PREFIX`."""
+        parts = [*([] if self.language == "en" else [self.language]), *([] if self.slug == "index" else [self.slug])]
+        return "".join(f"{part}/" for part in parts)
+
+    @property
+    def source(self):
+        return ROOT / "docs" / self.language / f"{self.slug}.md"
+
+    @property
+    def snippets(self):
+        return ROOT / "snippets" / f"{self.slug}.md"
+
+    @property
+    def cells(self):
+        return resolve(self.source, ROOT / "snippets")
+
+
+LANGUAGES = ("en", "it", "zh")
+SLUGS = sorted(path.relative_to(ROOT / "docs/en").with_suffix("").as_posix() for path in ROOT.glob("docs/en/**/*.md"))
+PAGES = [Page(language, slug) for slug in SLUGS for language in LANGUAGES]
+PAGES_WITH_CELLS = [page for page in PAGES if page.snippets.is_file()]
+TURNS = [page for n, page in enumerate(PAGES_WITH_CELLS) if n % 3 == n // 3 % 3]  # each once; the languages take turns
+
+
+def mkdocs(*arguments, root=ROOT, **environment):
+    """Run MkDocs; return its exit status and what it says."""
+    command = [sys.executable, "-m", "mkdocs", *arguments]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "SOURCE_DATE_EPOCH": "1700000000", **environment}
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, encoding="utf-8", check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def build(folder, root=ROOT, **environment):
+    """Build the site as `nox -s docs` does; return what MkDocs says."""
+    # Without --quiet, which would hide the warnings from --strict too.
+    status, said = mkdocs("build", "--strict", "--site-dir", str(folder), root=root, **environment)
+    if status:
+        raise RuntimeError(said)
+    return said
+
+
+def copy_project(folder):
+    """Copy what the site is built from, so that a test may change it."""
+    for name in ("docs", "languages", "snippets", "theme", "tools", "verified"):
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "mkdocs.yml", folder)
+    return folder
+
+
+@dataclass
+class Visit:
+    """One answer of the server: the path asked for, the status, and the bytes on the wire, gzipped."""
+
+    path: str
+    status: int
+    size: int
+
+
+@dataclass
+class Server:
+    url: str
+    visits: list = field(default_factory=list)
+
+
+@contextlib.contextmanager
+def serve(folder):
+    """Serve a built site at a free port, below `PREFIX`, with gzip, as GitHub Pages does."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self):
+            status, path = find(folder, urlsplit(self.path).path)
+            body = gzip.compress(path.read_bytes(), compresslevel=6, mtime=0)
+            server.visits.append(Visit(self.path, status, len(body)))
+            self.send_response(status)
+            self.send_header("Content-Type", content_type(path))
+            self.send_header("Content-Encoding", "gzip")
+            self.send_header("Content-Length", str(len(body)))
+            self.send_header("Cache-Control", "max-age=600")
+            self.end_headers()
+            with contextlib.suppress(ConnectionError):  # the browser left the page
+                self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as web:
+        server = Server(f"http://127.0.0.1:{web.server_port}{PREFIX}")
+        threading.Thread(target=web.serve_forever, daemon=True).start()
+        yield server
+        web.shutdown()
+
+
+def find(folder, path):
+    """The status and the file for a path, as a static host answers."""
+    target = Path(folder, path.removeprefix(PREFIX)) if path.startswith(PREFIX) else None
+    if target and target.is_dir():
+        target /= "index.html"
+    return (200, target) if target and target.is_file() else (404, Path(folder, "404.html"))
+
+
+def content_type(path):
+    text = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+    other = {".json": "application/json", ".ipynb": "application/json", ".woff2": "font/woff2", ".xml": "text/xml"}
+    if path.suffix in text:
+        return f"{text[path.suffix]}; charset=utf-8"
+    return other.get(path.suffix, "application/wasm" if path.suffix == ".wasm" else "application/octet-stream")
+
+
+@contextlib.contextmanager
+def browser():
+    """An installed Chromium, or Playwright's own (`playwright install chromium`)."""
+    installed = next(filter(None, map(shutil.which, BROWSERS)), None)
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=installed, args=QUIET)
+        yield chromium
+        chromium.close()

@@ -1,0 +1,104 @@
+"""Every page in every language, and from each the way to the two others."""
+
+import gzip
+import re
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.browser import site
+
+MAPS = {"s": "http://www.sitemaps.org/schemas/sitemap/0.9", "x": "http://www.w3.org/1999/xhtml"}
+
+
+def switch(opened, language):
+    opened.locator(".md-select > button").hover()
+    opened.locator(f'.md-select a[hreflang="{language}"]').click()
+
+
+@pytest.mark.parametrize("slug", site.SLUGS)
+def test_the_switcher_stays_on_the_page_over_many_hops(tab, slug):
+    opened = tab.open(site.Page("en", slug).path)
+    for language in ("it", "zh", "en") * (2 if slug == "index" else 1):
+        switch(opened, language)
+        opened.wait_for_url(f"**{site.PREFIX}{site.Page(language, slug).path}")
+        assert opened.evaluate("document.documentElement.lang") == language
+        current = opened.locator(".md-select a[aria-current]")
+        assert current.get_attribute("hreflang") == language
+        tabs = opened.locator(".md-nav--primary .md-nav__link[href]").evaluate_all("all => all.map(one => one.href)")
+        outside = "it|zh" if language == "en" else "|".join({"it", "zh"} - {language})
+        assert [url for url in tabs if re.search(rf"{site.PREFIX}({outside})/", url)] == []
+
+
+def test_the_switcher_stays_at_the_section(tab):
+    opened = tab.open("masks/causal/#row-zero")
+    switch(opened, "zh")
+    opened.wait_for_url("**/zh/masks/causal/#row-zero")
+
+
+@pytest.mark.parametrize("path", ["nope/", "nope/deep/", "zh/nope", "it/masks/causal/nope/nope.html"])
+def test_the_page_for_a_lost_reader_speaks_all_languages_at_any_depth(tab, path):
+    opened = tab.open(path, until="networkidle")
+    assert tab.faults == [
+        f"404: {tab.server.url}{path}",
+        "console: Failed to load resource: the server responded with a status of 404 (Not Found)",
+    ]
+    tab.faults.clear()
+    assert opened.evaluate("document.documentElement.lang") == "en"
+    lines = {line.get_attribute("lang"): line.inner_text() for line in opened.locator("article p[lang]").all()}
+    assert lines == {
+        "en": "This page is not here. Go to the first page",
+        "it": "Questa pagina non c’è. Vai alla prima pagina",
+        "zh": "找不到这个页面。 回到首页",
+    }
+    # The styles are there, and the menus are those of the default language.
+    assert opened.locator("header .md-header__button.md-logo svg").bounding_box()["width"] < 40
+    menus = opened.locator(".md-nav--primary .md-nav__link[href]").evaluate_all("all => all.map(one => one.href)")
+    assert {tab.server.url + site.Page("en", slug).path for slug in site.SLUGS} <= set(menus)
+    for language in site.LANGUAGES:
+        target = opened.locator(f'article p[lang="{language}"] a').evaluate("link => link.href")
+        assert target == tab.server.url + site.Page(language, "index").path
+
+
+def test_there_is_one_page_for_lost_readers(built):
+    assert [path.relative_to(built).as_posix() for path in built.rglob("404.html")] == ["404.html"]
+
+
+@pytest.mark.parametrize("page", site.PAGES, ids=str)
+def test_the_head_names_no_alternates_where_material_would_look_for_maps(built, page):
+    head = (built / page.path / "index.html").read_text("utf-8").partition("</head>")[0]
+    assert re.findall(r"<link[^>]*(?:hreflang|alternate)[^>]*>", head) == []
+
+
+def test_the_sitemap_has_every_page_with_all_its_alternates(built):
+    tree = ElementTree.parse(built / "sitemap.xml")
+    found = {
+        entry.find("s:loc", MAPS).text: {
+            link.get("hreflang"): link.get("href") for link in entry.findall("x:link[@rel='alternate']", MAPS)
+        }
+        for entry in tree.findall("s:url", MAPS)
+    }
+    root = "https://example.org/attention/"
+    assert found == {
+        root + page.path: {other: root + site.Page(other, page.slug).path for other in site.LANGUAGES}
+        for page in site.PAGES
+    }
+    assert gzip.decompress((built / "sitemap.xml.gz").read_bytes()) == (built / "sitemap.xml").read_bytes()
+
+
+@pytest.mark.parametrize("language", site.LANGUAGES)
+def test_menus_and_buttons_speak_the_language_of_the_page(tab, language):
+    opened = tab.open(site.Page(language, "masks/causal").path)
+    said = {
+        "search": opened.locator(".search-button span").inner_text(),
+        "home": opened.locator(".md-nav--primary .md-nav__link[href]").first.inner_text(),
+        "copy": opened.locator('[data-md-type="copy"]').first.get_attribute("title"),
+        "output": opened.locator(".output").first.get_attribute("aria-label"),
+        "notebook": opened.locator(".facts a[download]").inner_text(),
+    }
+    words = {
+        "en": ["Search", "Home", "Copy the whole program", "Output", "Download as a notebook"],
+        "it": ["Cerca", "Inizio", "Copia il programma intero", "Output", "Scarica come notebook"],
+        "zh": ["搜索", "首页", "复制完整程序", "输出", "下载为 notebook"],
+    }
+    assert list(said.values()) == words[language]

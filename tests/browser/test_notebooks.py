@@ -1,0 +1,98 @@
+"""Every page with cells is a notebook to download, in its language."""
+
+import json
+import re
+
+import nbformat
+import pytest
+
+from tests.browser import site
+from tools.cells.source import read_cells
+
+SITE_URL = "https://example.org/attention/"
+every_notebook = pytest.mark.parametrize("page", site.PAGES_WITH_CELLS, ids=str)
+
+
+def read(built, page):
+    text = (built / page.path / f"{page.slug.rpartition('/')[2]}.ipynb").read_text("utf-8")
+    return nbformat.from_dict(json.loads(text))
+
+
+def prose(made):
+    return [cell["source"] for cell in made["cells"] if cell["cell_type"] == "markdown"]
+
+
+@pytest.mark.parametrize("page", site.TURNS, ids=str)
+def test_a_page_offers_its_notebook(tab, built, page):
+    tab.open(page.path)
+    with tab.page.expect_download() as download:
+        tab.page.locator(".facts a[download]").click()
+    name = f"{page.slug.rpartition('/')[2]}.ipynb"
+    assert download.value.suggested_filename == name
+    assert download.value.path().read_bytes() == (built / page.path / name).read_bytes()
+
+
+@every_notebook
+def test_a_notebook_is_valid_and_has_the_cells_of_its_page_in_order(built, page):
+    made = read(built, page)
+    nbformat.validate(made)
+    code = [cell for cell in made["cells"] if cell["cell_type"] == "code"]
+    cells = read_cells(page.snippets)
+    assert [cell["source"] for cell in code] == [cell.code.rstrip("\n") for cell in cells]
+    printed = ["".join(part["text"] for part in cell["outputs"] if "text" in part) or None for cell in code]
+    assert printed == [cell.output for cell in cells]
+
+
+@every_notebook
+def test_a_notebook_says_what_its_page_says_in_its_language(built, page):
+    text = "\n\n".join(prose(read(built, page)))
+    source = page.source.read_text("utf-8")
+    headings = [re.sub(r" *\{#.*\}$", "", line) for line in re.findall(r"^#+ .*", source, re.M)]
+    assert [re.sub(r' *<a id=".*"></a>$', "", line) for line in re.findall(r"^#+ .*", text, re.M)] == headings
+    plain = [
+        paragraph
+        for paragraph in re.sub(r"\A---\n.*?\n---\n", "", source, flags=re.S).strip().split("\n\n")
+        if not re.match(r"[#!?-]|    |--8<--|\$\$", paragraph) and "](" not in paragraph
+    ]
+    assert plain
+    assert [paragraph for paragraph in plain if paragraph not in text] == []
+
+
+@every_notebook
+def test_a_notebook_keeps_no_marks_of_the_site(built, page):
+    for text in prose(read(built, page)):
+        assert re.findall(r"--8<--|^\?\?\?.*|^!!! .*|\{#[\w-]+\}|^---$|^description:|\{: ?\.", text, re.M) == []
+
+
+@every_notebook
+def test_every_link_of_a_notebook_leads_somewhere_from_anywhere(built, page):
+    made = read(built, page)
+    text = "\n".join(prose(made))
+    ids = set(re.findall(r'<a id="([\w-]+)"></a>', text))
+    for target in re.findall(r"\]\(([^)\s]+)", text) + re.findall(r'(?:src|href)="([^"]+)"', text):
+        if target.startswith(SITE_URL):
+            path, _, anchor = target.removeprefix(SITE_URL).partition("#")
+            file = built / path / "index.html" if path.endswith("/") or not path else built / path
+            assert file.is_file(), target
+            assert not anchor or f'id="{anchor}"' in file.read_text("utf-8"), target
+        elif target.startswith("#"):
+            assert target[1:] in ids, target
+        else:
+            assert re.match("https?://", target), target
+
+
+@every_notebook
+def test_a_page_is_html_even_where_it_is_written_as_a_notebook(built, page):
+    html = (built / page.path / "index.html").read_text("utf-8")
+    assert html.lstrip().startswith("<!doctype html>")
+    assert '"nbformat"' not in html
+
+
+@pytest.mark.parametrize("language", site.LANGUAGES)
+def test_a_lab_shows_its_figures_with_their_names(tab, language):
+    opened = tab.open(site.Page(language, "labs/see-the-masks").path)
+    plots = opened.locator("article .plot svg")
+    source = site.Page(language, "labs/see-the-masks").source.read_text("utf-8")
+    assert [plot.get_attribute("aria-label") for plot in plots.all()] == re.findall(r"^!\[(.+)\]\(#", source, re.M)
+    assert all(plot.bounding_box()["height"] > 100 for plot in plots.all())
+    assert opened.locator("article style").count() == 0

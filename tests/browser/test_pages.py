@@ -1,0 +1,174 @@
+"""What every page owes its reader, in every language. Each page is opened once."""
+
+import gzip
+import re
+
+import pytest
+
+from tests.browser import site
+from tests.browser.conftest import open_tab
+from tools.cells.source import program, read_cells
+from tools.translations import parts
+
+# Bytes that the server sends, gzipped: the same on every machine.
+FIRST_VISIT = 110_000  # with fonts
+NEXT_PAGE = 25_000
+FRAME = 6_000  # of a next page, all that is not its article
+CODE = "article .language-python"
+
+# The words of the article outside code, which may hold a $ of its own.
+PROSE = """() => {
+    const article = document.querySelector("article").cloneNode(true)
+    article.querySelectorAll("code, math, svg").forEach(element => element.remove())
+    return article.textContent
+}"""
+
+# Pictures whose name a screen reader could not say.
+NAMELESS = """() => [...document.querySelectorAll("article :is(img, svg)")].filter(picture => {
+    if (picture.closest("[aria-hidden=true], a, button, .facts")) return false
+    if (picture.matches("img")) return !picture.alt.trim()
+    return picture.getAttribute("role") !== "img" || !picture.getAttribute("aria-label")?.trim()
+}).map(picture => picture.outerHTML.slice(0, 120))"""
+
+# What reaches beyond the right edge of the screen, where the whole page can be moved sideways.
+TOO_WIDE = """() => {
+    const width = document.documentElement.clientWidth
+    if (document.documentElement.scrollWidth <= width) return []
+    return [...document.querySelectorAll("body *")].filter(element => element.getBoundingClientRect().right > width + 1)
+        .map(element => `${element.tagName} ${element.getAttribute("class")}`).slice(0, 5)
+}"""
+
+
+def of(pages):
+    """Parametrize by page; the fixture below opens it."""
+    return pytest.mark.parametrize("visit", pages, ids=str, indirect=True, scope="module")
+
+
+every_page = of(site.PAGES)
+every_page_with_cells = of(site.PAGES_WITH_CELLS)
+
+
+@pytest.fixture(scope="module")
+def visit(chromium, server, request):
+    """A first visit to a page: its tab, with the page and what the server sent for it."""
+    before = len(server.visits)
+    with open_tab(chromium, server) as tab:
+        tab.open(request.param.path, until="networkidle")
+        tab.subject, tab.sent = request.param, server.visits[before:]
+        tab.unfold()
+        yield tab
+
+
+@every_page
+def test_a_page_opens_without_an_error_and_asks_its_own_host_alone(visit):
+    assert visit.asked[0].endswith(visit.subject.path)
+    assert visit.faults == []
+
+
+@every_page
+def test_a_first_visit_takes_at_most_110_kilobytes_with_fonts(visit):
+    assert sum(answer.size for answer in visit.sent) <= FIRST_VISIT, visit.sent
+
+
+@every_page
+def test_a_page_says_its_language_its_one_title_and_its_description(visit):
+    source = visit.subject.source.read_text("utf-8")
+    title = re.search(r"^# (.+?)(?: *\{.*\})?$", source, re.M)[1]
+    assert visit.page.evaluate("document.documentElement.lang") == visit.subject.language
+    assert [text.rstrip("¶") for text in visit.page.locator("h1").all_text_contents()] == [title.replace("`", "")]
+    described = visit.page.locator('meta[name="description"]').get_attribute("content")
+    assert described == re.search(r'^description: *"?(.+?)"?$', source, re.M)[1]
+
+
+@every_page
+def test_every_picture_of_a_page_has_a_name(visit):
+    assert visit.page.evaluate(NAMELESS) == []
+
+
+@every_page
+def test_every_formula_is_mathml_and_no_tex_is_left(visit):
+    assert re.findall(r"\$|\\[a-zA-Z()\[\]]", visit.page.evaluate(PROSE)) == []
+    assert visit.page.locator("article math").count() == len(parts(visit.subject.source)["formula"])
+    assert visit.page.locator("article merror").count() == 0
+
+
+@every_page
+def test_the_font_for_mathematics_is_asked_for_once_and_only_where_there_are_formulas(visit):
+    fonts = [url for url in visit.asked if "woff" in url]
+    assert len(fonts) <= (1 if visit.page.locator("math").count() else 0), fonts
+
+
+@every_page_with_cells
+def test_a_cell_shows_the_stored_code_to_the_letter(visit):
+    assert visit.page.locator(f"{CODE} code").all_text_contents() == [cell.code for cell in visit.subject.cells]
+
+
+@every_page_with_cells
+def test_an_output_shows_the_stored_text_to_the_letter_and_has_no_copy_button(visit):
+    outputs = visit.page.locator("article .output")
+    assert outputs.all_text_contents() == [cell.output for cell in visit.subject.cells if not cell.shared]
+    assert outputs.locator("button").count() == 0
+
+
+@every_page_with_cells
+def test_every_copy_button_copies_the_whole_program_of_its_cell(visit):
+    cells = read_cells(visit.subject.snippets)
+    assert visit.page.locator(CODE).count() == len(cells)
+    assert visit.page.locator(CODE).locator('[data-md-type="copy"]').count() == len(cells)
+    # English shows that every cell works; that the two others have the same cells, first and last prove.
+    numbers = range(len(cells)) if visit.subject.language == "en" else (0, len(cells) - 1)
+    for number in numbers:
+        assert visit.copy(number) == program(cells, cells[number]), cells[number].name
+
+
+@every_page
+def test_nothing_is_wider_than_the_screen_of_a_phone(visit):
+    visit.page.set_viewport_size({"width": 360, "height": 740})
+    wide = visit.page.evaluate(TOO_WIDE)
+    visit.page.set_viewport_size({"width": 1300, "height": 900})
+    assert wide == []
+
+
+# --- one page of many -----------------------------------------------------------------------------
+
+
+def test_a_next_page_takes_no_other_file_than_itself(tab):
+    tab.open("masks/causal/", until="networkidle")
+    for page in site.PAGES:
+        if page.path != "masks/causal/":
+            before = len(tab.server.visits)
+            tab.open(page.path)
+            answers = tab.server.visits[before:]
+            assert [answer.path for answer in answers] == [site.PREFIX + page.path]
+            assert answers[0].size <= NEXT_PAGE
+
+
+@pytest.mark.parametrize("page", site.PAGES, ids=str)
+def test_what_stands_around_an_article_weighs_little(built, page):
+    html = (built / page.path / "index.html").read_text("utf-8")
+    frame = re.sub("<article.*</article>", "", html, flags=re.S)
+    assert len(gzip.compress(frame.encode(), compresslevel=6, mtime=0)) <= FRAME
+
+
+@pytest.mark.parametrize("language", site.LANGUAGES)
+def test_the_keyboard_reaches_search_colours_languages_and_copy_buttons(tab, language):
+    opened = tab.open(site.Page(language, "masks/causal").path)
+    opened.locator("article .md-code__button").first.wait_for(state="attached")
+    wanted = [".search-button", 'input[name="__palette"]', "a[hreflang]", "article .md-code__button"]
+    focused = set()
+    for _ in range(120):
+        opened.keyboard.press("Tab")
+        focused |= set(opened.evaluate("wanted => wanted.filter(one => document.activeElement.matches(one))", wanted))
+        if focused == set(wanted):
+            break
+    assert focused == set(wanted)
+
+
+def test_the_keyboard_opens_another_language(tab):
+    opened = tab.open("masks/causal/")
+    opened.locator(".md-select > button").focus()
+    for _ in site.LANGUAGES:
+        opened.keyboard.press("Tab")
+    assert opened.evaluate("document.activeElement.hreflang") == "zh"
+    opened.keyboard.press("Enter")
+    opened.wait_for_url("**/zh/masks/causal/")

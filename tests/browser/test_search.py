@@ -1,0 +1,147 @@
+"""The search finds what the pages say, in the reader's language, and costs nothing before it is opened."""
+
+import re
+
+import pytest
+from bs4 import BeautifulSoup
+from playwright.sync_api import expect
+
+from tests.browser import site
+
+QUERIES = {
+    "en": ["causal mask", "cross-attention", "softmax", "masked_fill", "torch.triu"],
+    "it": ["maschera causale", "attenzione", "pesi", "softmax", "masked_fill", "torch.triu"],
+    "zh": [
+        "因果掩码",
+        "多头注意力",
+        "掩码",
+        "缩放点积注意力",
+        "交叉注意力",
+        "注意力",
+        "加权平均",
+        "解码器",
+        "masked_fill",
+        "torch.triu",
+    ],
+}
+
+
+def search(opened, words):
+    """Open the search with a key, and search as an input method does: the words come at once."""
+    opened.keyboard.press("/")
+    expect(opened.locator("dialog.search")).to_be_visible()
+    status = opened.locator(".search__status")
+    opened.keyboard.press("Delete")  # the words of the last search are selected
+    expect(opened.locator(".search__results a")).to_have_count(0)
+    hint = status.inner_text()
+    opened.keyboard.insert_text(words)
+    expect(status).not_to_have_text(hint)
+
+
+def results(opened):
+    """The paths of the pages that are shown, without anchors."""
+    links = opened.locator(".search__results a.search__page").evaluate_all("links => links.map(link => link.href)")
+    return [link.partition(site.PREFIX)[2] for link in links]
+
+
+def say(built, page, words):
+    """Whether the text of a page has some words, of those that are meant to be found."""
+    soup = BeautifulSoup((built / page.path / "index.html").read_text("utf-8"), "html.parser")
+    article = soup.find(attrs={"data-pagefind-body": True})
+    for ignored in article.find_all(attrs={"data-pagefind-ignore": True}):
+        ignored.decompose()
+    text = re.sub(r"\s+", " ", article.get_text())
+    # A name behind a dot is one word with what stands before it.
+    return re.search(rf"(?<![\w.]){re.escape(words)}" if words.isascii() else words, text, re.I) is not None
+
+
+@pytest.mark.parametrize("language", QUERIES)
+def test_the_search_finds_every_page_that_has_the_words_and_none_of_another_language(tab, built, language):
+    pages = [page for page in site.PAGES if page.language == language]
+    opened = tab.open(site.Page(language, "masks/causal").path)
+    wrong = {}
+    for words in QUERIES[language]:
+        wanted = {page.path for page in pages if say(built, page, words)}
+        search(opened, words)
+        found = set(results(opened))
+        opened.keyboard.press("Escape")
+        if not wanted <= found or not found <= {page.path for page in pages}:
+            wrong[words] = f"wanted {sorted(wanted)}, found {sorted(found)}"
+    assert wrong == {}
+
+
+def test_the_chinese_pages_say_the_words_that_readers_look_for(built):
+    pages = [page for page in site.PAGES if page.language == "zh"]
+    words = ["因果掩码", "多头注意力", "掩码"]
+    assert [word for word in words if not any(say(built, page, word) for page in pages)] == []
+
+
+def test_the_keyboard_alone_leads_from_a_query_to_a_section(tab):
+    opened = tab.open("zh/")
+    search(opened, "因果掩码")
+    section = opened.locator(".search__results a.search__section").first
+    expect(section).to_be_visible()
+    target = section.evaluate("link => link.href")
+    for _ in range(20):
+        opened.keyboard.press("ArrowDown")
+        if section.evaluate("link => link === document.activeElement"):
+            break
+    opened.keyboard.press("Enter")
+    opened.wait_for_url(target)
+    assert "/zh/" in target
+    heading = opened.locator(f"[id='{target.partition('#')[2]}']")
+    expect(heading).to_be_in_viewport()
+    expect(opened.locator("dialog.search")).to_be_hidden()
+
+
+def test_enter_in_the_query_opens_the_first_result(tab):
+    opened = tab.open("it/")
+    search(opened, "maschera causale")
+    first = opened.locator(".search__results a").first
+    expect(first).to_be_visible()
+    target = first.evaluate("link => link.href")
+    opened.keyboard.press("Enter")
+    opened.wait_for_url(target)
+    assert "/it/" in target
+
+
+def test_the_search_fetches_nothing_before_it_is_opened_and_only_its_language_then(tab):
+    opened = tab.open("zh/masks/causal/", until="networkidle")
+    assert [url for url in tab.asked if "pagefind" in url] == []
+    search(opened, "掩码")
+    asked = [url for url in tab.asked if "pagefind" in url]
+    indexes = {match[1] for url in asked if (match := re.search(r"/(?:index|fragment)/([a-z]+)_", url))}
+    assert indexes == {"zh"}
+
+
+def test_words_that_no_page_has_are_named_in_the_language_of_the_page(tab):
+    opened = tab.open("zh/")
+    search(opened, "龘龘")
+    none = opened.locator("dialog.search").get_attribute("data-none")
+    expect(opened.locator(".search__status")).to_have_text(none.replace("{query}", "龘龘"))
+    assert "没有" in none
+
+
+def test_escape_closes_the_search_and_returns_the_focus(tab):
+    opened = tab.open("masks/causal/")
+    button = opened.locator("[data-search-open]")
+    button.focus()
+    opened.keyboard.press("Enter")
+    expect(opened.locator("dialog.search")).to_be_visible()
+    expect(opened.locator(".search__query")).to_be_focused()
+    opened.keyboard.press("Escape")
+    expect(opened.locator("dialog.search")).to_be_hidden()
+    expect(button).to_be_focused()
+
+
+def test_a_search_that_cannot_be_loaded_says_so_and_works_when_it_can(tab):
+    tab.page.route("**/pagefind/pagefind.js*", lambda route: route.abort("internetdisconnected"))
+    opened = tab.open("it/")
+    opened.keyboard.press("/")
+    failed = opened.locator("dialog.search").get_attribute("data-failed")
+    expect(opened.locator(".search__status")).to_have_text(failed)
+    assert tab.faults
+    tab.faults.clear()
+    tab.page.unroute_all()
+    opened.keyboard.insert_text("maschera causale")
+    expect(opened.locator(".search__results a").first).to_be_visible()

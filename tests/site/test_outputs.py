@@ -1,0 +1,82 @@
+"""The tint of an output: it adds colour, it never touches a character."""
+
+import html
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.browser import site
+from tools.cells.source import read_cells
+from tools.site.outputs import LEVELS, tint
+
+SPAN = re.compile(r'<span class="(\w+)">(.*?)</span>')
+NUMBERS = ["0.25", "-inf", "nan", "inf", "True", "False", "1e-09", "-1.0000e+09", "0.", "3", "-0.0000", "1.+2.j", "..."]
+FRAMES = [
+    "tensor([",
+    "]",
+    "[",
+    ", ",
+    "\n",
+    "       ",
+    "dtype=torch.bool)",
+    "torch.Size([2, 3])",
+    "device='cuda:0'",
+    "x3",
+]
+OTHERS = ["<b>", "&amp;", "&", '"', "'", "因果"]
+words = st.sampled_from([*NUMBERS, *FRAMES, *OTHERS])
+
+
+def tones(text):
+    return [(match[2].strip(), match[1]) for match in SPAN.finditer(tint(text))]
+
+
+@given(st.lists(words).map("".join))
+def test_the_characters_stay_the_same_whatever_is_printed(text):
+    assert html.unescape(SPAN.sub(r"\2", tint(text))) == text
+
+
+@given(st.text(alphabet="tensor([,]) \n-.0123456789einfaTrue<>&\"'"))
+def test_the_characters_stay_the_same_in_a_jumble(text):
+    assert html.unescape(SPAN.sub(r"\2", tint(text))) == text
+
+
+@pytest.mark.parametrize("page", [page for page in site.PAGES_WITH_CELLS if page.language == "en"], ids=str)
+def test_the_outputs_of_every_page_stay_the_same(page):
+    for cell in read_cells(page.snippets):
+        if not cell.shared:
+            assert html.unescape(SPAN.sub(r"\2", tint(cell.output))) == cell.output
+
+
+def test_numbers_in_words_and_shapes_are_not_tinted():
+    assert tones("row 3 sums to 1.0000\ntorch.Size([2, 3])\n[0.5, 1.5]\n") == []
+    assert tones("tensor([[1., 2.]], device='cuda:0', dtype=torch.float64)\n") == [("1.", "plus4"), ("2.", "plus8")]
+
+
+def test_a_number_is_tinted_by_its_share_of_the_largest_in_its_own_tensor():
+    assert tones("tensor([0.1, 0.8, -0.8, -0.05])\n") == [
+        ("0.1", "plus1"), ("0.8", "plus8"), ("-0.8", "minus8"), ("-0.05", "minus1"),
+    ]  # fmt: skip
+    assert tones("tensor([1.])\ntensor([1000., 1.])\n") == [("1.", "plus8"), ("1000.", "plus8"), ("1.", "plus1")]
+
+
+def test_zero_and_minus_infinity_are_grey_and_nan_is_odd():
+    text = "tensor([0.0000, -0.0000, -inf, inf, nan, 0.5])\n"
+    assert [tone for _, tone in tones(text)] == ["nil", "nil", "nil", "odd", "odd", f"plus{LEVELS}"]
+
+
+def test_the_fill_of_a_mask_does_not_pale_its_neighbours():
+    assert tones("tensor([-1.0000e+09, 2.0000e+00, 1.0000e+00])\n") == [
+        ("-1.0000e+09", "minus8"), ("2.0000e+00", "plus8"), ("1.0000e+00", "plus4"),
+    ]  # fmt: skip
+
+
+def test_true_is_tinted_and_false_is_grey():
+    assert tones("tensor([ True, False])\n") == [("True", "plus3"), ("False", "nil")]
+
+
+def test_columns_get_tints_of_one_width():
+    spans = [match[2] for match in SPAN.finditer(tint("tensor([[ 1.5000, -0.2500],\n        [-2.0000,  0.0000]])\n"))]
+    assert {len(span) for span in spans} == {7}

@@ -1,0 +1,171 @@
+"""Notebooks, pictures, formulas and the port, as plain functions."""
+
+import socket
+
+import nbformat
+import pytest
+
+from tools.cells.source import Cell, SourceError
+from tools.notebooks import dump, notebook, page_markdown, with_links
+from tools.site.body import inline_pictures, show_outputs
+from tools.site.checks import check_port, nav_pages
+from tools.site.font import characters, italic
+from tools.site.mathematics import to_mathml
+
+CELLS = [
+    Cell("data", "x = 1\n", None, 2, 4),
+    Cell("show", "print(x)\n", "1\n", 8, 13),
+]
+PAGE = """---
+description: A page.
+---
+
+# Title
+
+Prose with $x^2$ and [a link](../masks/causal.md#row-zero), [home](https://example.org), [here](#below).
+
+--8<-- "a/b.md:data"
+
+## A heading {#below}
+
+??? question "Why?"
+
+    Because.
+
+    --8<-- "a/b.md:show"
+
+    More.
+
+Last.
+"""
+
+
+def sources(made, kind):
+    return [cell["source"] for cell in made["cells"] if cell["cell_type"] == kind]
+
+
+# --- notebooks ------------------------------------------------------------------------------------
+
+
+def test_a_notebook_has_the_prose_and_the_cells_of_a_page_in_order():
+    made = notebook(PAGE, CELLS, lambda target: f"https://site/{target}")
+    nbformat.validate(nbformat.from_dict(made))
+    assert [cell["id"] for cell in made["cells"]] == ["text_0", "data", "text_1", "show", "text_2"]
+    assert sources(made, "code") == ["x = 1", "print(x)"]
+    assert [cell.get("outputs") for cell in made["cells"] if cell["cell_type"] == "code"] == [
+        [],
+        [{"name": "stdout", "output_type": "stream", "text": "1\n"}],
+    ]
+    first, second, third = sources(made, "markdown")
+    assert first.startswith("# Title\n\nProse with $x^2$ and [a link](https://site/../masks/causal.md#row-zero)")
+    assert "[home](https://example.org), [here](#below)" in first
+    assert second == '## A heading <a id="below"></a>\n\n> **Why?**\n>\n> Because.'
+    assert third == "> More.\n\nLast."
+
+
+def test_a_notebook_becomes_the_page_that_it_was_made_from():
+    made = notebook(PAGE, CELLS)
+    back = page_markdown(made)
+    assert back.startswith("---\ndescription: A page.\n---\n\n# Title\n")
+    assert "## A heading {#below}" in back
+    assert "```python\nprint(x)\n```\n\n<!--pytest-codeblocks:expected-output-->\n```text\n1\n```" in back
+
+
+def test_links_of_a_notebook_can_be_set_later():
+    made = with_links(notebook(PAGE, CELLS), lambda target: f"https://site/{target}")
+    assert made == notebook(PAGE, CELLS, lambda target: f"https://site/{target}")
+
+
+def test_a_notebook_is_written_in_one_way():
+    made = notebook(PAGE, CELLS)
+    assert dump(made) == dump(dict(reversed(made.items())))
+    assert "因" in dump(notebook("# 因果\n", []))
+
+
+def test_a_dollar_or_a_brace_in_code_is_not_changed():
+    cell = Cell("data", "s = '# x {#y} [a](b.md)'\n", None, 2, 4)
+    made = notebook('--8<-- "a/b.md:data"\n', [cell], lambda target: "no")
+    assert sources(made, "code") == ["s = '# x {#y} [a](b.md)'"]
+
+
+# --- pictures and outputs -------------------------------------------------------------------------
+
+
+def test_a_picture_becomes_part_of_the_page_and_keeps_its_name(tmp_path):
+    (tmp_path / "a.svg").write_text(
+        '<?xml version="1.0"?>\n<!-- x -->\n<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="old" '
+        'viewBox="0 0 7 5" width="7" height="5"><rect width="3" height="2"/></svg>\n'
+    )
+    body = '<p><img alt="six &quot;tokens&quot;" src="../../assets/a.svg" /></p>'
+    assert inline_pictures(body, tmp_path) == (
+        '<p><svg class="picture" role="img" aria-label="six &quot;tokens&quot;" viewBox="0 0 7 5">'
+        '<rect width="3" height="2"/></svg></p>'
+    )
+
+
+def test_a_picture_that_is_not_there_is_left_to_mkdocs(tmp_path):
+    body = '<img alt="x" src="../assets/none.svg" />'
+    assert inline_pictures(body, tmp_path) == body
+
+
+def test_only_a_text_block_below_the_mark_is_an_output():
+    block = '<div class="language-text highlight"><pre><span></span><code>a &lt; b\n</code></pre></div>'
+    assert show_outputs(block, "Output") == block
+    shown = show_outputs(f"<!--pytest-codeblocks:expected-output-->\n{block}", 'the "output"')
+    assert "<pre><code>a &lt; b\n</code></pre>" in shown
+    assert 'aria-label="the &quot;output&quot;"' in shown
+
+
+# --- mathematics ----------------------------------------------------------------------------------
+
+
+def formula(tex, mark="()"):
+    return f'<span class="arithmatex">\\{mark[0]}{tex}\\{mark[1]}</span>'
+
+
+def test_a_formula_becomes_mathml(tmp_path):
+    source = tmp_path / "page.md"
+    source.write_text("$T < 3$")
+    assert to_mathml(formula("T &lt; 3"), source).startswith("<math><mi>T</mi><mo>&lt;</mo>")
+    display = to_mathml('<div class="arithmatex">\\[\nA\n\\]</div>', source)
+    assert display.startswith("<math data-pagefind-ignore")
+    assert 'display="block"' in display
+
+
+def test_wrong_tex_is_named_with_file_line_and_formula(tmp_path):
+    source = tmp_path / "page.md"
+    source.write_text("# Title\n\nGood: $x$.\n\nBad: $\\operatornam{softmax}(x)$.\n")
+    with pytest.raises(SourceError, match=r"page\.md:5: .*operatornam.* in \\operatornam\{softmax\}\(x\)"):
+        to_mathml(formula("x") + formula(r"\operatornam{softmax}(x)"), source)
+
+
+def test_wrong_tex_of_a_displayed_and_indented_formula_is_named_with_its_line(tmp_path):
+    source = tmp_path / "page.md"
+    source.write_text("??? note\n\n    $$\n    A = \\frac{1\n    + 2\n    $$\n")
+    with pytest.raises(SourceError, match=r"page\.md:4: "):
+        to_mathml('<div class="arithmatex">\\[\nA = \\frac{1\n+ 2\n\\]</div>', source)
+
+
+def test_the_characters_of_a_formula_are_those_that_a_browser_draws():
+    page = "<p>text</p><math><mi>Q</mi><mi>softmax</mi><mo>&lt;</mo><mtext>if α</mtext></math>"
+    assert {"𝑄", "s", "<", "i", "α"} <= characters(page)
+    assert not {"p", "e"} & characters(page)
+    assert [italic(character) for character in "Aahzαω"] == ["𝐴", "𝑎", "ℎ", "𝑧", "𝛼", "𝜔"]
+
+
+# --- the port -------------------------------------------------------------------------------------
+
+
+def test_a_free_port_is_free_and_a_taken_one_is_named_with_the_mend():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        taken.listen()
+        with pytest.raises(SourceError, match=rf"port {port} of 127.0.0.1 .*mkdocs serve -a 127.0.0.1:{port + 1}"):
+            check_port("127.0.0.1", port)
+    check_port("127.0.0.1", port)
+
+
+def test_a_nav_is_read_at_any_depth():
+    nav = [{"Home": "index.md"}, {"A": ["a/b.md", {"C": [{"D": "c/d.md"}]}]}]
+    assert nav_pages(nav) == ["index.md", "a/b.md", "c/d.md"]

@@ -1,0 +1,77 @@
+"""`mkdocs serve`: an edit is shown, a mistake is reported, and the preview outlives it."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+
+import pytest
+
+from tests.browser import site
+
+LIMIT = 60  # seconds; a busy machine needs some
+
+
+@pytest.fixture
+def preview(project):
+    """A preview of the Chinese pages alone; what it says, the page that it shows, and its folder."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    log = project.parent / "log"
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "ONLY_LANGUAGE": "zh", "PYTHONUNBUFFERED": "1"}
+    with log.open("wb") as output:
+        server = subprocess.Popen(
+            [sys.executable, "-m", "mkdocs", "serve", "-a", address],
+            cwd=project,
+            env=environment,
+            stdout=output,
+            stderr=output,
+        )
+        yield Preview(server, project, log, f"http://{address}{site.PREFIX}")
+        server.terminate()
+        server.wait()
+
+
+class Preview:
+    def __init__(self, server, project, log, url):
+        self.server, self.project, self.log, self.url = server, project, log, url
+
+    def said(self):
+        return self.log.read_text("utf-8")
+
+    def shows(self, path):
+        try:
+            with urllib.request.urlopen(self.url + path, timeout=5) as answer:
+                return answer.read().decode()
+        except OSError:
+            return ""
+
+    def wait(self, condition):
+        """Wait for a condition, as long as the server is alive."""
+        end = time.monotonic() + LIMIT
+        while not condition():
+            assert self.server.poll() is None, self.said()
+            assert time.monotonic() < end, self.said()
+            time.sleep(0.2)
+
+
+def test_the_preview_shows_an_edited_cell_reports_a_mistake_and_recovers(preview):
+    page = "masks/causal/"
+    preview.wait(lambda: "<article" in preview.shows(page))
+    assert preview.shows(page).count("a_fresh_name") == 0
+
+    snippet = preview.project / "snippets/masks/causal.md"
+    text = snippet.read_text("utf-8")
+    snippet.write_text(text.replace("visible", "a_fresh_name"), encoding="utf-8")
+    preview.wait(lambda: "a_fresh_name" in preview.shows(page))
+
+    source = preview.project / "docs/zh/masks/causal.md"
+    good = source.read_text("utf-8")
+    source.write_text(good.replace("causal.md:triangle", "causal.md:triangel"), encoding="utf-8")
+    preview.wait(lambda: "has no cell 'triangel'; is it 'triangle'?" in preview.said())
+
+    source.write_text(good + "\n\nMended again.\n", encoding="utf-8")
+    preview.wait(lambda: "Mended again." in preview.shows(page))

@@ -1,0 +1,93 @@
+"""Cut a mathematical font to the characters that the site uses: `python -m tools.site.font FONT SITE`.
+
+theme/assets/math.woff2 was cut from STIX Two Math (SIL Open Font License, theme/assets/math.LICENSE.txt).
+"""
+
+import html
+import re
+import sys
+from pathlib import Path
+
+from fontTools import subset
+from fontTools.pens.recordingPen import DecomposingRecordingPen
+from fontTools.pens.transformPen import TransformPen
+from fontTools.pens.ttGlyphPen import TTGlyphPen
+from fontTools.ttLib import TTFont
+
+FONT = Path("theme/assets/math.woff2")
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+GREEK = "αβγδεζηθικλμνξοπρςστυφχψω"
+BASE = (
+    f"{LETTERS}ΓΔΘΛΞΠΣΦΨΩ0123456789 .,:;!?'\"()[]{{}}|/\\+-=<>*~^_%&"
+    "−×·±÷⋅∘∗⊙⊕⊗√∑∏∫∂∇∞∈∉∀∃≤≥≠≈≡≪≫∼∝←→↦⇒⇔…⋯⋮⋱⊤⊥∥‖⟨⟩⌊⌋⌈⌉¯ˆ˜⏞⏟′ℝℕℒ¬∧∨∪∩⊂⊆≔"
+)
+FORMULA = re.compile(r"<math\b.*?</math>", re.S)
+IDENTIFIER = re.compile(r"<mi>([^<]+)</mi>")
+TAG = re.compile(r"<[^>]*>")
+
+
+def italic(character):
+    """What a browser draws for a letter that is an identifier by itself: 𝑄 for Q."""
+    for letters, first in ((LETTERS, 0x1D434), ("ΑΒΓΔΕΖΗΘΙΚΛΜΝΞΟΠΡϴΣΤΥΦΧΨΩ∇" + GREEK + "∂ϵϑϰϕϱϖ", 0x1D6E2)):
+        if character in letters:
+            return "ℎ" if character == "h" else chr(first + letters.index(character))
+    return character
+
+
+def characters(page):
+    """The characters that the formulas of a page are drawn with."""
+    found = set()
+    for formula in FORMULA.findall(page):
+        identifiers = map(html.unescape, IDENTIFIER.findall(formula))
+        found |= {italic(name) for name in identifiers if len(name) == 1}
+        found |= set(html.unescape(TAG.sub("", IDENTIFIER.sub(long_names, formula))))
+    return {character for character in found if not character.isspace()}
+
+
+def long_names(match):
+    return "" if len(html.unescape(match[1])) == 1 else match[1]
+
+
+def site_characters(site):
+    """The characters that the formulas of a built site are drawn with."""
+    return set().union(*(characters(path.read_text("utf-8")) for path in Path(site).rglob("*.html")))
+
+
+def lacking(site, font=FONT):
+    """The characters of a built site's formulas that the font lacks."""
+    return site_characters(site) - set(map(chr, TTFont(font).getBestCmap()))
+
+
+def cut(source, target, wanted):
+    """Write the part of a font that draws `wanted`, as woff2."""
+    font = TTFont(source, recalcTimestamp=False)
+    even_radicals(font)
+    options = subset.Options(layout_features=[], hinting=False, name_IDs=[0, 13, 14], notdef_outline=True)
+    cutter = subset.Subsetter(options)
+    cutter.populate(text="".join(wanted))
+    cutter.subset(font)
+    font.flavor = "woff2"
+    font.save(target)
+
+
+def even_radicals(font):
+    """Give all sizes of √ one width: Chromium leaves room for the widest of them behind each."""
+    variants = font["MATH"].table.MathVariants
+    root = font.getBestCmap()[ord("√")]
+    sizes = variants.VertGlyphConstruction[variants.VertGlyphCoverage.glyphs.index(root)]
+    names = {record.VariantGlyph for record in sizes.MathGlyphVariantRecord}
+    names |= {part.glyph for part in sizes.GlyphAssembly.PartRecords}
+    width, glyphs = font["hmtx"][root][0], font.getGlyphSet()
+    for name in names:
+        drawing, pen = DecomposingRecordingPen(glyphs), TTGlyphPen(None)
+        glyphs[name].draw(drawing)
+        drawing.replay(TransformPen(pen, (width / font["hmtx"][name][0], 0, 0, 1, 0, 0)))
+        font["glyf"][name] = glyph = pen.glyph()
+        glyph.recalcBounds(font["glyf"])
+        font["hmtx"][name] = (width, glyph.xMin)
+
+
+if __name__ == "__main__":
+    source, site = sys.argv[1:]
+    cut(source, FONT, {*BASE, *map(italic, LETTERS + GREEK)} | site_characters(site))
+    print(f"{FONT}: {FONT.stat().st_size} bytes")

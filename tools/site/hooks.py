@@ -1,0 +1,157 @@
+"""What MkDocs calls while it builds the site. Each hook is thin: the work is done by functions elsewhere in tools/."""
+
+import logging
+import re
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from posixpath import dirname, join, normpath
+
+# MkDocs puts only the folder of this file there, and only while it loads it.
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from mkdocs import utils
+from mkdocs.exceptions import PluginError
+from mkdocs.plugins import event_priority
+from mkdocs.utils.meta import get_data
+
+from tools import notebooks
+from tools.cells.source import SourceError, read_cells, resolve
+from tools.site import badges, body, checks, search, weight
+from tools.site.checks import shown
+from tools.site.mathematics import to_mathml
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# static-i18n makes every file anew and so loses what mkdocs-jupyter made of a notebook:
+# without this, its raw JSON is published as the page.
+if ".ipynb" not in utils.markdown_extensions:
+    utils.markdown_extensions += (".ipynb",)
+
+for chatty in ("static_i18n", "jupyter"):
+    logging.getLogger(f"mkdocs.plugins.mkdocs_{chatty}").setLevel(logging.WARNING)
+
+serving = {"port_is_free": True}
+
+
+@contextmanager
+def plain_errors():
+    """Our own errors as the single line that MkDocs prints without a traceback."""
+    try:
+        yield
+    except SourceError as error:
+        raise PluginError(str(error)) from None
+
+
+def on_startup(command, dirty):
+    serving["port_is_free"] = command != "serve"
+
+
+@event_priority(-200)
+def on_config(config):
+    """After static-i18n has put in the words of the language that is built now."""
+    i18n = config.plugins["i18n"]
+    config.mdx_configs["toc"]["permalink_title"] = config.extra["text"]["permalink"]
+    if not serving["port_is_free"]:
+        with plain_errors():
+            checks.check_port(*config.dev_addr)
+        serving["port_is_free"] = True
+    if not i18n.building:
+        with plain_errors():
+            checks.check_pages(config.nav, config.docs_dir, i18n.build_languages)
+
+
+def slug_of(page):
+    return page.file.norm_src_uri.rsplit(".", 1)[0]
+
+
+def source_of(page):
+    """The file that a page is written in; the Markdown of a lab lies beside its notebook."""
+    path = Path(shown(page.file.abs_src_path))
+    markdown = path.with_suffix(".md")
+    return markdown if markdown.is_file() else path
+
+
+def is_notebook(page):
+    return page.file.src_uri.endswith(".ipynb")
+
+
+def on_files(files, config):
+    for file in list(files):
+        if file.src_uri.startswith(weight.UNUSED_FILES):
+            files.remove(file)
+
+
+@event_priority(-50)
+def on_pre_page(page, config, files):
+    """Check the page before it is read, and gather what its template says of its cells."""
+    if is_notebook(page):
+        del page.render  # mkdocs-jupyter's, which writes 600 KB of styles; see on_page_markdown
+    snippets = Path(shown(ROOT / "snippets"))
+    path = snippets / f"{slug_of(page)}.md"
+    with plain_errors():
+        page.cells = [] if is_notebook(page) else resolve(source_of(page), snippets)
+        cells = read_cells(path) if path.is_file() else []
+        page.badges = badges.badges(slug_of(page), cells, shown(ROOT / "verified"))
+
+
+def on_page_markdown(markdown, page, config, files):
+    """A notebook becomes Markdown like every other page; a page with cells becomes a notebook to download."""
+
+    def absolute(target):
+        path, mark, anchor = target.partition("#")
+        file = files.get_file_from_path(normpath(join(dirname(page.file.src_uri), path)))
+        return f"{config.site_url}{file.url}{mark}{anchor}" if file else target
+
+    page.notebook = None
+    if is_notebook(page):
+        with plain_errors():
+            made = notebooks.load(shown(page.file.abs_src_path))
+        page.notebook = notebooks.with_links(made, absolute)
+        markdown, page.meta = get_data(notebooks.page_markdown(made))
+    elif page.cells:
+        page.notebook = notebooks.notebook(markdown, page.cells, absolute)
+    page.notebook_name = f"{slug_of(page).rsplit('/', 1)[-1]}.ipynb"
+    return markdown
+
+
+def on_page_content(html, page, config, files):
+    with plain_errors():
+        html = to_mathml(html, source_of(page))
+        html = body.inline_pictures(html, Path(config.docs_dir, "assets"))
+    return body.show_outputs(body.plain_plots(weight.trim_code(html)), config.extra["text"]["output"])
+
+
+HREFLANG = re.compile(r'\s*<link rel="alternate" href="[^"]*" hreflang="[^"]*">')
+
+
+def mend(html):
+    """What Material gets wrong: it asks for a sitemap.xml beside each alternate, and two attributes are not valid."""
+    html = HREFLANG.sub("", html).replace(' tabindex=""', "")
+    return re.sub(r'(<input class="md-toggle[^>]*?) autocomplete="off"', r"\1", html)
+
+
+@event_priority(-50)
+def on_post_page(output, page, config):
+    if page.notebook:
+        path = Path(page.file.abs_dest_path).with_name(page.notebook_name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(notebooks.dump(page.notebook), encoding="utf-8")
+    return mend(output)
+
+
+def on_post_template(output_content, template_name, config):
+    """404.html would be written once per language, always to the same place: keep the first."""
+    if template_name == "404.html":
+        return mend(output_content) if config.plugins["i18n"].is_default_language_build else ""
+    return output_content
+
+
+@event_priority(-200)
+def on_post_build(config):
+    """After the last language."""
+    if not config.plugins["i18n"].building:
+        for path in Path(config.site_dir, "assets/stylesheets").glob("main.*.css"):
+            path.write_text(weight.trim_styles(path.read_text("utf-8")), encoding="utf-8")
+        with plain_errors():
+            search.index(config.site_dir)
