@@ -4,6 +4,7 @@ Times are the best of three, since the other work of a machine only ever adds to
 """
 
 import contextlib
+import io
 import os
 import shutil
 import socket
@@ -74,8 +75,7 @@ def bench_build(folder):
 def bench_reload(folder, language):
     """The time from saving a page to the new page being served, in a copy of the project."""
     copy = folder / f"project-{language}"
-    ignored = shutil.ignore_patterns(".git", ".nox", "site", "__pycache__", ".*cache")
-    shutil.copytree(site.ROOT, copy, ignore=ignored)
+    site.copy_project(copy)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
@@ -112,7 +112,7 @@ def bench_runner(folder, files=100):
         cells, page = [], []
         for name, code in CELLS.items():
             code = code.format(seed=number)
-            output = subprocess_free_output(code)
+            output = printed_by(code)
             cells.append(
                 f"<!-- --8<-- [start:{name}] -->\n```python\n{code}```\n<!--pytest-codeblocks:expected-output-->\n"
                 f"```text\n{output}```\n<!-- --8<-- [end:{name}] -->\n"
@@ -131,10 +131,8 @@ def bench_runner(folder, files=100):
     say("overhead per cell", f"{1000 * (ours - bare) / count:.1f} ms")
 
 
-def subprocess_free_output(code):
+def printed_by(code):
     """What a generated cell prints."""
-    import io
-
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
         exec(code, {"__name__": "__main__"})
