@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from tests.pages import properties as p
+from tests.pages.exercise import Exercise
 
 SLUG = "foundations/weighted-average"
 SOLUTION, PAGE = p.page_code(SLUG, "solution"), p.page_code(SLUG, "columns")
@@ -351,21 +352,5 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("answer", RIGHT)
-def test_the_check_accepts_a_right_answer(answer):
-    assert p.verdict(SOLUTION.check_attend, RIGHT[answer]) == "correct: 3 checks pass\n"
-
-
-@pytest.mark.parametrize("answer", WRONG)
-def test_the_check_rejects_a_wrong_answer_in_one_line(answer):
-    assert p.is_rejection(p.verdict(SOLUTION.check_attend, WRONG[answer]))
-
-
-@pytest.mark.parametrize("language", p.languages(SLUG))
-def test_the_page_states_how_many_wrong_answers_the_check_was_tried_on(language):
-    assert p.numbers_of_the_exercise(SLUG, language) == {len(WRONG)}
-
-
-def test_the_starter_is_told_what_is_missing_and_the_solution_passes():
-    assert p.is_rejection(p.run_cell(SLUG, "exercise")[1])
-    assert p.run_cell(SLUG, "solution")[1] == "correct: 3 checks pass\n"
+class TestExercise(Exercise):
+    SLUG, CHECK, RIGHT, WRONG = SLUG, "check_attend", RIGHT, WRONG

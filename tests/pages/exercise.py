@@ -1,0 +1,37 @@
+"""What every exercise owes its reader. A page's test file makes `TestExercise` of it."""
+
+import functools
+
+from tests.pages import properties as p
+
+
+@functools.cache
+def solution(slug):
+    """The names of the program of a page's solution, and what it prints."""
+    return p.run_cell(slug, "solution")
+
+
+class Exercise:
+    """The tests of an exercise: give the slug of the page, the name of its check, and answers by what they do."""
+
+    SLUG, CHECK, RIGHT, WRONG = None, None, {}, {}
+
+    def verdict(self, answer):
+        names, _ = solution(self.SLUG)
+        return p.verdict(getattr(names, self.CHECK), answer)
+
+    def test_the_solution_passes(self):
+        assert solution(self.SLUG)[1].startswith("correct: ")
+
+    def test_the_starter_is_told_what_is_missing(self):
+        assert p.is_rejection(p.run_cell(self.SLUG, "exercise")[1])
+
+    def test_a_right_answer_is_accepted(self, right):
+        assert self.verdict(self.RIGHT[right]) == solution(self.SLUG)[1]
+
+    def test_a_wrong_answer_is_rejected_in_one_line(self, wrong):
+        assert p.is_rejection(self.verdict(self.WRONG[wrong]))
+
+    def test_the_page_states_how_many_wrong_answers_the_check_was_tried_on(self, language):
+        assert len(self.WRONG) >= 10
+        assert p.numbers_of_the_exercise(self.SLUG, language) == {len(self.WRONG)}
