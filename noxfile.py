@@ -1,4 +1,4 @@
-"""Every command of the project. `nox -l` lists them; what stands behind `--` is passed on."""
+"""Every command of the project; `nox -l` lists them."""
 
 import argparse
 import difflib
@@ -13,33 +13,16 @@ nox.options.reuse_venv = "yes"
 nox.options.sessions = ["tests"]
 
 PROJECT = nox.project.load_toml("pyproject.toml")
-QUIET = {"NO_MKDOCS_2_WARNING": "1"}  # Material's banner about MkDocs 2, which the pins keep out
-PYTHON_CODE = ("conftest.py", "noxfile.py", "tests", "tools")
-
-
-# -- two environments that the sessions below share, so that torch is installed once -------------
-
-
-@nox.session(name="site-env", default=False)
-def site_env(session):
-    """The environment of serve and docs, without torch."""
-    session.install(*nox.project.dependency_groups(PROJECT, "docs"), "-c", "constraints.txt")
-
-
-@nox.session(name="torch-env", default=False)
-def torch_env(session):
-    """The environment of all other sessions, with torch."""
-    groups = nox.project.dependency_groups(PROJECT, "docs", "tests", "labs", "lint")
-    session.install(*groups, "-c", "constraints.txt")
+QUIET = {"NO_MKDOCS_2_WARNING": "1"}  # Material's banner about its end of life
 
 
 site = nox.session(venv_backend="none", requires=["site-env"])
 torch = nox.session(venv_backend="none", requires=["torch-env"])
 
 
-def run(session, env, module, *arguments, **options):
+def run(session, environment, module, *arguments, **options):
     """Run a Python module in one of the two environments."""
-    folder = session.env_dir.parent / env
+    folder = session.env_dir.parent / environment
     python = folder / "Scripts/python.exe" if os.name == "nt" else folder / "bin/python"
     session.run(str(python), "-m", module, *arguments, external=True, **options)
 
@@ -71,28 +54,31 @@ def docs(session):
 @torch
 def tests(session):
     """Everything that CI runs: lint, cells, page tests, structure, the built site in a browser."""
+    if session.posargs:
+        session.error("tests runs everything and takes no arguments; for a part: nox -s cells -- tests/structure")
     check_style(session)
-    run(session, "torch-env", "pytest", "--codeblocks", "snippets", "tests")
-    run(session, "torch-env", "pytest", "--codeblocks", "snippets", "tests/device", "--device", "sim")
+    run(session, "torch-env", "pytest")
+    run(session, "torch-env", "pytest", "snippets", "tests/device", "--device", "sim")
 
 
 @torch
 def cells(session):
-    """Run the cells: all, or `-- snippets/masks/causal.md`."""
-    run(session, "torch-env", "pytest", "--codeblocks", *(session.posargs or ["snippets"]))
+    """Run the cells: all, or `-- masks/causal`; or what you name to pytest, such as `-- tests/structure`."""
+    files = [f"snippets/{name}.md" if Path(f"snippets/{name}.md").is_file() else name for name in session.posargs]
+    run(session, "torch-env", "pytest", *(files or ["snippets"]))
 
 
 @torch
 def update(session):
     """Rewrite the outputs and the record of pages: all, or `-- masks/causal`."""
-    run(session, "torch-env", "pytest", "--codeblocks", "--update", "--record", *snippet_files(session))
+    run(session, "torch-env", "pytest", "--update", "--record", *snippet_files(session))
 
 
 @torch
 def gpu(session):
     """Run the cells and the random-number cases on CUDA; fails where there is no CUDA device."""
     cases = session.posargs or ["snippets", "tests/device"]
-    run(session, "torch-env", "pytest", "--codeblocks", "--device", "cuda", "--record", *cases)
+    run(session, "torch-env", "pytest", "--device", "cuda", "--record", *cases)
 
 
 @torch
@@ -103,7 +89,7 @@ def labs(session):
 
 @torch
 def lint(session):
-    """Run ruff on our Python and on the code inside the cells; `-- --fix` mends our Python."""
+    """Run ruff on our Python and on the code inside the cells; `-- --fix` mends what it can."""
     check_style(session, *session.posargs)
 
 
@@ -114,17 +100,34 @@ def bench(session):
 
 
 def check_style(session, *options):
-    run(session, "torch-env", "ruff", "check", *options, *PYTHON_CODE)
-    run(session, "torch-env", "ruff", "format", *([] if options else ["--check"]), *PYTHON_CODE)
+    run(session, "torch-env", "ruff", "check", *options)
+    run(session, "torch-env", "ruff", "format", *([] if options else ["--check"]))
     run(session, "torch-env", "tools.cells.lint")
 
 
 def snippet_files(session, folder=""):
     """The snippet files of the named pages, or all below a folder of `snippets/`."""
     slugs = [path.relative_to("snippets").with_suffix("").as_posix() for path in Path("snippets", folder).rglob("*.md")]
-    for name in session.posargs:
+    chosen = [name.removeprefix("snippets/").removesuffix(".md") for name in session.posargs]
+    for name in chosen:
         if name not in slugs:
             near = difflib.get_close_matches(name, slugs, n=1, cutoff=0)
-            hint = f"; is it {near[0]}?" if near else ""
+            hint = f"; did you mean {near[0]}" if near else ""
             session.error(f"there is no page {name} with cells (snippets/{name}.md){hint}")
-    return [f"snippets/{slug}.md" for slug in session.posargs or sorted(slugs)]
+    return [f"snippets/{slug}.md" for slug in chosen or sorted(slugs)]
+
+
+# -- two environments that the sessions above share, so that torch is installed once -------------
+
+
+@nox.session(name="site-env", default=False)
+def site_env(session):
+    """(internal) The environment of serve and docs, without torch."""
+    session.install(*nox.project.dependency_groups(PROJECT, "docs"), "-c", "constraints.txt")
+
+
+@nox.session(name="torch-env", default=False)
+def torch_env(session):
+    """(internal) The environment of all other sessions, with torch."""
+    groups = nox.project.dependency_groups(PROJECT, "docs", "tests", "labs", "lint")
+    session.install(*groups, "-c", "constraints.txt")

@@ -6,7 +6,6 @@ Times are the best of three, since the other work of a machine only ever adds to
 import contextlib
 import io
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -121,7 +120,6 @@ def bench_runner(folder, files=100):
         for path, parts in ((f"snippets/many/page{number}.md", cells), (f"docs/en/many/page{number}.md", page)):
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / path).write_text("\n".join(parts), encoding="utf-8")
-    shutil.copy(site.ROOT / "conftest.py", folder / "ours.py")
     bare = best(lambda: run_pytest(folder))
     ours = best(lambda: run_pytest(folder, "-p", "tools.cells.plugin"))
     count = files * len(CELLS)

@@ -14,10 +14,12 @@ from urllib.parse import urlsplit
 
 from playwright.sync_api import sync_playwright
 
+from tests.configuration import LANGUAGES, ROOT
+from tests.configuration import PAGES as SLUGS
 from tools.cells.source import resolve
 
-ROOT = Path(__file__).parents[2]
-PREFIX = "/attention/"  # the site is published below a path, where a link from the root would break
+SITE_URL = "https://example.org/attention/"
+PREFIX = urlsplit(SITE_URL).path  # below a path, a link from the root would break
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
 QUIET = [
     "--no-sandbox",  # containers run as root
@@ -59,17 +61,19 @@ class Page:
         return resolve(self.source, ROOT / "snippets")
 
 
-LANGUAGES = ("en", "it", "zh")
-SLUGS = sorted(path.relative_to(ROOT / "docs/en").with_suffix("").as_posix() for path in ROOT.glob("docs/en/**/*.md"))
 PAGES = [Page(language, slug) for slug in SLUGS for language in LANGUAGES]
 PAGES_WITH_CELLS = [page for page in PAGES if page.snippets.is_file()]
-TURNS = [page for n, page in enumerate(PAGES_WITH_CELLS) if n % 3 == n // 3 % 3]  # each once; the languages take turns
+TURNS = [
+    Page(list(LANGUAGES)[number % len(LANGUAGES)], slug)  # each once; the languages take turns
+    for number, slug in enumerate(slug for slug in SLUGS if (ROOT / "snippets" / f"{slug}.md").is_file())
+]
 
 
 def mkdocs(*arguments, root=ROOT, **environment):
     """Run MkDocs; return its exit status and what it says."""
     command = [sys.executable, "-m", "mkdocs", *arguments]
-    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "SOURCE_DATE_EPOCH": "1700000000", **environment}
+    fixed = {"NO_MKDOCS_2_WARNING": "1", "SITE_URL": SITE_URL, "SOURCE_DATE_EPOCH": "1700000000"}
+    environment = {**os.environ, **fixed, **environment}
     done = subprocess.run(command, cwd=root, env=environment, capture_output=True, encoding="utf-8", check=False)
     return done.returncode, done.stdout + done.stderr
 

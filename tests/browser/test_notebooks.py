@@ -9,7 +9,6 @@ import pytest
 from tests.browser import site
 from tools.cells.source import read_cells
 
-SITE_URL = "https://example.org/attention/"
 every_notebook = pytest.mark.parametrize("page", site.PAGES_WITH_CELLS, ids=str)
 
 
@@ -70,8 +69,8 @@ def test_every_link_of_a_notebook_leads_somewhere_from_anywhere(built, page):
     text = "\n".join(prose(made))
     ids = set(re.findall(r'<a id="([\w-]+)"></a>', text))
     for target in re.findall(r"\]\(([^)\s]+)", text) + re.findall(r'(?:src|href)="([^"]+)"', text):
-        if target.startswith(SITE_URL):
-            path, _, anchor = target.removeprefix(SITE_URL).partition("#")
+        if target.startswith(site.SITE_URL):
+            path, _, anchor = target.removeprefix(site.SITE_URL).partition("#")
             file = built / path / "index.html" if path.endswith("/") or not path else built / path
             assert file.is_file(), target
             assert not anchor or f'id="{anchor}"' in file.read_text("utf-8"), target

@@ -1,10 +1,14 @@
 """The box below a cell is tinted so that a matrix reads as a heatmap; all words can be read, on screen and on paper."""
 
 import re
+from pathlib import Path
 
+import material
 import pytest
+from playwright.sync_api import expect
 
 from tests.browser import site
+from tools.site import weight
 from tools.site.outputs import LEVELS
 
 TONES = ["nil", "odd", *(f"{sign}{level}" for sign in ("plus", "minus") for level in range(1, LEVELS + 1))]
@@ -105,3 +109,27 @@ def test_all_words_of_a_page_can_be_read(tab, scheme, slug):
     tab.open(site.Page("zh", slug).path)
     tab.unfold()
     assert tab.page.evaluate(FAINT) == []
+
+
+def test_a_copy_button_is_no_landmark(tab):
+    tab.open("masks/causal/")
+    expect(tab.page.locator("article .md-code__nav").first).to_be_attached()
+    expect(tab.page.locator("article").get_by_role("navigation")).to_have_count(0)
+
+
+# What depends on the state of an element, or is a part of it.
+STATE = re.compile(r"::[\w-]+|:(?:after|before|-[\w-]+|active|checked|focus(?:-[\w-]+)?|hover|valid)(?![\w-])")
+
+
+def selectors(css):
+    return {selector.strip() for rule in weight.RULE.findall(css) for selector in weight.SELECTOR.findall(rule[0])}
+
+
+@pytest.mark.parametrize("path", [*(site.Page("zh", slug).path for slug in site.SLUGS), "404.html"])
+def test_no_rule_that_was_left_out_is_for_anything_on_a_page(tab, path):
+    styles = next(Path(material.__file__).parent.glob("templates/assets/stylesheets/main.*.css")).read_text("utf-8")
+    gone = {STATE.sub(":is(*)", selector) for selector in selectors(styles) - selectors(weight.trim_styles(styles))}
+    assert len(gone) > 100
+    tab.open(path, until="networkidle")
+    tab.unfold()
+    assert tab.page.evaluate("gone => gone.filter(one => document.querySelector(one))", sorted(gone)) == []

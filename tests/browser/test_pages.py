@@ -169,6 +169,7 @@ def test_the_keyboard_opens_another_language(tab):
     opened.locator(".md-select > button").focus()
     for _ in site.LANGUAGES:
         opened.keyboard.press("Tab")
-    assert opened.evaluate("document.activeElement.hreflang") == "zh"
+    last = list(site.LANGUAGES)[-1]
+    assert opened.evaluate("document.activeElement.hreflang") == last
     opened.keyboard.press("Enter")
-    opened.wait_for_url("**/zh/masks/causal/")
+    opened.wait_for_url(f"**/{last}/masks/causal/")

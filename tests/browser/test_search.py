@@ -1,12 +1,15 @@
 """The search finds what the pages say, in the reader's language, and costs nothing before it is opened."""
 
 import re
+import shutil
 
 import pytest
 from bs4 import BeautifulSoup
 from playwright.sync_api import expect
 
 from tests.browser import site
+from tests.browser.conftest import open_tab
+from tools.site.search import index
 
 QUERIES = {
     "en": ["causal mask", "cross-attention", "softmax", "masked_fill", "torch.triu"],
@@ -51,8 +54,7 @@ def say(built, page, words):
     for ignored in article.find_all(attrs={"data-pagefind-ignore": True}):
         ignored.decompose()
     text = re.sub(r"\s+", " ", article.get_text())
-    # A name behind a dot is one word with what stands before it.
-    return re.search(rf"(?<![\w.]){re.escape(words)}" if words.isascii() else words, text, re.I) is not None
+    return re.search(rf"(?<!\w){re.escape(words)}" if words.isascii() else words, text, re.I) is not None
 
 
 @pytest.mark.parametrize("language", QUERIES)
@@ -74,6 +76,88 @@ def test_the_chinese_pages_say_the_words_that_readers_look_for(built):
     pages = [page for page in site.PAGES if page.language == "zh"]
     words = ["因果掩码", "多头注意力", "掩码"]
     assert [word for word in words if not any(say(built, page, word) for page in pages)] == []
+
+
+# What the first page of each language says; another says the words alone, and a third has half of one.
+SAID = {
+    "en": "Then <code>scores.quokka_fill(rows)</code> hops.",
+    "it": "La tasca dell’ornitorinco resta vuota.",
+    "zh": "请用Kq、Zw袋鼠<code>quokka</code>跳，再看 causal 的例子。",
+}
+ALONE = "quokka quokka_fill scores dell ornitorinco Kq Zw 袋鼠"
+HALF = "袋"
+
+
+@pytest.fixture(scope="module")
+def told(built, tmp_path_factory):
+    """A server of a site that says so."""
+    folder = shutil.copytree(built, tmp_path_factory.mktemp("told") / "site")
+    for language, said in SAID.items():
+        for slug, words in (("index", said), ("masks/causal", ALONE), ("cross/cross-attention", HALF)):
+            page = folder / site.Page(language, slug).path / "index.html"
+            page.write_text(page.read_text("utf-8").replace("</h1>", f"</h1><p>{words}</p>", 1), encoding="utf-8")
+    index(folder)
+    with site.serve(folder) as server:
+        yield server
+
+
+@pytest.mark.parametrize(
+    ("language", "words"),
+    [
+        ("en", "quokka_fill"),
+        ("en", "scores.quokka_fill"),
+        ("it", "ornitorinco"),
+        ("it", "dell’ornitorinco"),
+        ("it", "dell'ornitorinco"),
+        ("zh", "袋鼠"),
+        ("zh", "Kq"),
+        ("zh", "Zw袋鼠"),
+        ("zh", "quokka"),
+    ],
+)
+def test_words_that_touch_others_are_found_and_shown_as_they_stand(chromium, told, language, words):
+    with open_tab(chromium, told) as tab:
+        first, other = (site.Page(language, slug).path for slug in ("index", "masks/causal"))
+        opened = tab.open(first)
+        title = opened.locator("h1").evaluate("title => title.firstChild.textContent")
+        search(opened, words)
+        expect(opened.locator(".search__page")).to_have_count(2)
+        assert set(results(opened)) == {first, other}
+        shown = opened.locator(".search__page", has_text=title)
+        assert shown.locator("strong").text_content() == title
+        assert re.sub("<.*?>", "", SAID[language]) in shown.text_content()
+
+
+def test_of_the_sections_of_a_page_those_with_the_most_words_are_shown(tab):
+    opened = tab.open("zh/")
+    search(opened, "因果掩码")
+    page = opened.locator(".search__results li", has=opened.locator("[href$='/cross/cross-attention/']"))
+    expect(page.locator(".search__section").first).to_contain_text("因果掩码")
+
+
+def test_results_that_come_late_are_not_shown(tab):
+    opened, held, fragments = tab.open("masks/causal/"), [], "**/pagefind/fragment/**"
+    opened.route(fragments, lambda route: held.append(route))
+    opened.keyboard.press("/")
+    with opened.expect_request(fragments):
+        opened.keyboard.insert_text("softmax")
+    opened.locator(".search__query").clear()
+    opened.wait_for_timeout(200)  # until all are asked for
+    for route in held:
+        route.continue_()
+    opened.wait_for_load_state("networkidle")
+    opened.wait_for_timeout(500)
+    expect(opened.locator(".search__results a")).to_have_count(0)
+
+
+def test_the_keys_of_material_do_nothing_while_the_search_is_open(tab):
+    opened = tab.open("masks/causal/")
+    search(opened, "softmax")
+    opened.keyboard.press("ArrowDown")
+    before = opened.url
+    opened.keyboard.press("n")  # the next page
+    opened.wait_for_timeout(500)
+    assert opened.url == before
 
 
 def test_the_keyboard_alone_leads_from_a_query_to_a_section(tab):

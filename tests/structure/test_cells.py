@@ -3,7 +3,6 @@
 import ast
 import re
 
-from tests.structure.conftest import LANGUAGES, ROOT
 from tools.cells.plugin import LEGEND
 from tools.cells.record import read_record, still_verified
 from tools.cells.source import INCLUDE, read_includes
@@ -32,11 +31,9 @@ def test_the_blocks_of_a_page_are_commands(root, page, language):
     assert not re.search("<!--|<pre|<code|<script", text)
 
 
-def test_a_cell_is_short_and_narrow(cells):
+def test_a_cell_is_short(cells):
     for cell in cells:
-        lines = cell.code.splitlines()
-        assert len(lines) <= 25, f"{cell.name}: {len(lines)} lines"
-        assert max(map(len, lines)) <= 79, cell.name
+        assert cell.code.count("\n") <= 25, cell.name
 
 
 def test_an_output_is_short_and_narrow(cells):
@@ -74,8 +71,8 @@ def test_sizes_wear_the_letters_of_the_legend(cells):
         assert capitals <= LEGEND | {"F"}, cell.name
 
 
-def test_the_record_is_that_of_these_cells(slug, cells):
-    page = read_record(ROOT / "verified/cpu.json").get(slug)
+def test_the_record_is_that_of_these_cells(root, slug, cells):
+    page = read_record(root / "verified/cpu.json").get(slug)
     stale = {cell.name for cell in cells} - {cell.name for cell in still_verified(page, cells)}
     assert not stale, f"these cells were not verified since they changed: nox -s update -- {slug}"
 
@@ -84,7 +81,3 @@ def test_a_record_names_no_page_that_is_gone(root):
     for record in root.glob("verified/*.json"):
         for slug in read_record(record):
             assert (root / f"snippets/{slug}.md").is_file(), f"{record.name} names {slug}"
-
-
-def test_every_language_is_checked():
-    assert {"en", "it", "zh"} <= set(LANGUAGES)

@@ -36,11 +36,7 @@ const hint = status.textContent
 let pagefind
 
 function load() {
-  pagefind ??= import(new URL("../pagefind/pagefind.js", import.meta.url)).then(async module => {
-    await module.options({ excerptLength: document.documentElement.lang === "zh" ? 60 : 25 })
-    await module.init()
-    return module
-  })
+  pagefind ??= import(new URL("../pagefind/pagefind.js", import.meta.url))
   return pagefind
 }
 
@@ -55,51 +51,24 @@ function fail() {
   status.textContent = dialog.dataset.failed
 }
 
-// In the index each Han character and each Italian "l’" stands alone (tools/site/search.py): do so to a query, and show
-// what was found without these spaces.
-
-const isItalian = document.documentElement.lang === "it"
-
-const spaced = words => words
-  .replace(isItalian ? /(?<=\p{L})[’']/gu : /\p{sc=Han}/gu, " $& ")
-  .replace(/\s+/g, " ").trim()
-
-const joinedItalian = text => text.replace(/(?<=(?<!\bpo)[’'](?:<\/mark>)?)\s+/gu, "")
-
-const joinedChinese = text => text
-  .replace(/(?<=\p{sc=Han}(?:<\/mark>)?)\s+|\s+(?=(?:<mark>)?\p{sc=Han})/gu, "")
-  .replaceAll("</mark><mark>", "")
-  .replace(/(?<=\p{sc=Han}(?:<\/mark>)?)\./gu, "。")
-  .replace(/(\p{sc=Han}(?:<\/mark>)?)((?:<mark>)?[A-Za-z0-9])/gu, "$1 $2")
-  .replace(/([A-Za-z0-9](?:<\/mark>)?)((?:<mark>)?\p{sc=Han})/gu, "$1 $2")
-
-const joined = isItalian ? joinedItalian : joinedChinese
-
-const marked = (excerpt, phrase) => phrase
-  ? joined(excerpt).replace(/<\/?mark>/g, "").replaceAll(phrase, "<mark>$&</mark>")
-  : joined(excerpt)
-
-// What was found, and the phrase that an excerpt must show.
-async function search(words) {
-  const index = await load()
-  const found = await index.debouncedSearch(spaced(words), {}, 150)
-  if (!found || !/^\p{sc=Han}{2,}$/u.test(words)) return found
-  const sideBySide = await index.search(`"${spaced(words)}"`)
-  const ids = new Set(sideBySide.results.map(({ id }) => id))
-  return ids.size ? { results: found.results.filter(({ id }) => ids.has(id)), phrase: words } : found
-}
+// In the index each Han character and each part of `scores.masked_fill` and "l’attenzione" is a word by itself, and the
+// spaces added for this are marked (tools/site/search.py).
+const parted = words => words.replace(/\p{sc=Han}|[’'.](?=[\p{L}_])/gu, " $& ")
+const joined = text => text.replace(/\u2060(<\/mark>)? ?/g, "$1")
 
 const link = (className, { url, title, excerpt }) => {
-  const a = Object.assign(document.createElement("a"), { className, href: url, innerHTML: excerpt })
+  const a = Object.assign(document.createElement("a"), { className, href: url, innerHTML: joined(excerpt) })
   a.prepend(Object.assign(document.createElement("strong"), { textContent: joined(title) }))
   return a
 }
 
-function show(page, phrase) {
-  const parts = page.sub_results.map(part => ({ ...part, excerpt: marked(part.excerpt, phrase) }))
-  const isTop = ({ url, title }) => url === page.url || title === page.meta.title
-  const sections = parts.filter(part => !isTop(part) && (!phrase || part.excerpt.includes("<mark>")))
-  const excerpt = parts.find(isTop)?.excerpt ?? ""
+const marks = ({ excerpt }) => new Set(excerpt.match(/<mark>.*?<\/mark>/g)).size
+
+// A page, and the three of its sections that say most of the words.
+function show(page) {
+  const isTop = ({ title }) => title === page.meta.title
+  const sections = page.sub_results.filter(part => !isTop(part)).sort((a, b) => marks(b) - marks(a))
+  const excerpt = page.sub_results.find(isTop)?.excerpt ?? ""
   const item = document.createElement("li")
   item.append(link("search__page", { url: page.url, title: page.meta.title, excerpt }))
   item.append(...sections.slice(0, 3).map(section => link("search__section", section)))
@@ -118,11 +87,12 @@ async function find() {
     status.textContent = hint
     return
   }
-  const found = await search(words)
+  const { debouncedSearch } = await load()
+  const found = await debouncedSearch(parted(words), {}, 150)
   if (!found) return // a later search is on its way
   const pages = await Promise.all(found.results.slice(0, 8).map(result => result.data()))
   if (words !== query.value.trim()) return
-  results.replaceChildren(...pages.map(page => show(page, found.phrase)))
+  results.replaceChildren(...pages.map(show))
   status.textContent = count(found.results.length, words)
 }
 
@@ -156,18 +126,8 @@ document.addEventListener("keydown", event => {
   }
 })
 
-// --- what Material leaves to be done for those who use a keyboard or a screen reader
+// --- screen readers: Material makes a landmark for each copy button, as it comes into view
 
-const wide = new ResizeObserver(entries => entries.forEach(({ target }) => {
-  if (target.scrollWidth > target.clientWidth) target.tabIndex = 0
-  else target.removeAttribute("tabindex")
-}))
+const demote = () => all("nav.md-code__nav").forEach(box => box.setAttribute("role", "presentation"))
 
-function tend() {
-  all("math[display=block], .md-typeset table").forEach(scroller => wide.observe(scroller))
-  // A landmark for each copy button helps nobody.
-  all("nav.md-code__nav:not([role])").forEach(box => box.setAttribute("role", "presentation"))
-}
-
-new MutationObserver(tend).observe(document.body, { childList: true, subtree: true })
-tend()
+new MutationObserver(demote).observe(document.querySelector("article"), { childList: true, subtree: true })

@@ -1,6 +1,6 @@
-"""Run ruff on the code inside the cells: `python -m tools.cells.lint`.
+"""Run `ruff check` on the code inside the cells: `python -m tools.cells.lint`.
 
-The house style of a cell is narrower than that of our own Python: 79 columns, since a page is that wide.
+`ruff format` reads Markdown by itself; `ruff check` does not. The rules stand in snippets/ruff.toml.
 """
 
 import subprocess
@@ -9,26 +9,22 @@ from pathlib import Path
 
 from tools.cells.source import SourceError, at_their_lines, read_cells
 
-COLUMNS = "--config=line-length=79"
-RULES = "--select=E,F,UP,B"
-NOT_FOR_CELLS = "--ignore=E402,B905,F841"  # F841: a size that only a shape comment names
-
-
-def ruff(*arguments, code):
-    command = [sys.executable, "-m", "ruff", *arguments, "-"]
-    return subprocess.run(command, input=code, capture_output=True, text=True, encoding="utf-8", check=False)
-
 
 def faults(path):
     """What ruff says about the cells of a snippet file, one line each, with the lines of the file."""
-    cells = read_cells(path)
-    chosen = ["check", "--quiet", "--output-format=concise", COLUMNS, RULES, NOT_FOR_CELLS]
-    complaints = ruff(*chosen, f"--stdin-filename={path}.py", code=at_their_lines(cells)).stdout
-    yield from complaints.replace(".md.py:", ".md:").splitlines()
-    for cell in cells:
-        formatted = ruff("format", "--quiet", COLUMNS, code=cell.code).stdout
-        if formatted != cell.code:
-            yield f"{path}:{cell.fence}: ruff would format the cell {cell.name!r} so:\n{formatted}"
+    command = [
+        sys.executable,
+        "-m",
+        "ruff",
+        "check",
+        "--quiet",
+        "--output-format=concise",
+        f"--stdin-filename={path}.py",
+        "-",
+    ]
+    code = at_their_lines(read_cells(path))
+    said = subprocess.run(command, input=code, capture_output=True, encoding="utf-8", check=False)
+    return (said.stderr + said.stdout).replace(".md.py:", ".md:").splitlines()
 
 
 def main():

@@ -176,7 +176,7 @@ class CellTest(codeblocks.TestBlock):
                 "put torch.manual_seed(...) above all that draws"
             )
         if name in first.draws and not torch.equal(first.draws[name], again.draws[name]):
-            raise CellError(f"{where} draws random numbers without a seed of its own; put torch.manual_seed(...) above")
+            raise CellError(f"{where} draws random numbers without a seed of its own; put torch.manual_seed(...) first")
 
     def repr_failure(self, excinfo):
         return failure_text(self, excinfo)
@@ -197,8 +197,10 @@ class NotebookTest(pytest.Item):
         for cell in file.cells_as_run():
             mend = f"So it does when it runs after the cells above it, as in the notebook of the page {file.slug}."
             file.refuse_difference(cell, file.notebook.outputs[cell.name], mend)
-        for line in sorted(file.notebook.comments - file.notebook.executed):
-            raise CellError(f"{file.file}:{line}: no cell runs this line, so its shape comment is never checked")
+        if unchecked := file.notebook.comments - file.notebook.executed:
+            raise CellError(
+                f"{file.file}:{min(unchecked)}: no cell runs this line, so its shape comment is never checked"
+            )
         file.passed(self.name)
 
     def repr_failure(self, excinfo):

@@ -165,7 +165,7 @@ def digest(cells, cell):
 def read_includes(page):
     """The lines of a page that show cells, in order; `SourceError` for one that would show nothing."""
     text, includes = read_text(page), []
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(split_lines(text), start=1):
         if match := INCLUDE.fullmatch(line):
             includes.append(Include(number, match[2], match[3]))
         elif re.search("-8<-", line):
@@ -175,12 +175,14 @@ def read_includes(page):
 
 def resolve(page, snippets):
     """The cells that a page shows, in order; `SourceError` names an include whose file or cell is not there."""
-    found = []
+    files, found = {}, []
     for include in read_includes(page):
         path = Path(snippets, f"{include.slug}.md")
         if not path.is_file():
             raise SourceError(f"{page}:{include.line}: there is no file {path}")
-        cells = {cell.name: cell for cell in read_cells(path)}
+        if path not in files:
+            files[path] = {cell.name: cell for cell in read_cells(path)}
+        cells = files[path]
         if include.name not in cells:
             near = difflib.get_close_matches(include.name, cells, n=1, cutoff=0)
             hint = f"; is it {near[0]!r}?" if near else ""

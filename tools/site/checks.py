@@ -16,7 +16,7 @@ def check_port(host, port):
         except OSError as error:
             raise SourceError(
                 f"port {port} of {host} cannot be used ({error.strerror}); "
-                f"choose another: mkdocs serve -a {host}:{port + 1}"
+                f"choose another: nox -s serve -- -a {host}:{port + 1}, or mkdocs serve -a {host}:{port + 1}"
             ) from None
 
 
@@ -28,7 +28,7 @@ def check_pages(nav, docs, languages):
             if not path.is_file():
                 raise SourceError(
                     f"{shown(path)} is missing: every page of the nav stands in every language "
-                    f"(to build one language: ONLY_LANGUAGE={languages[0]})"
+                    f"(one language alone: nox -s serve -- --lang {languages[0]})"
                 )
 
 

@@ -1,6 +1,11 @@
-"""Cut a mathematical font to the characters that the site uses: `python -m tools.site.font FONT SITE`.
+"""Cut the mathematical font to the characters that the formulas of a built site are drawn with.
 
-theme/assets/math.woff2 was cut from STIX Two Math (SIL Open Font License, theme/assets/math.LICENSE.txt).
+theme/assets/math.woff2 is cut from STIX Two Math (SIL Open Font License, theme/assets/math.LICENSE.txt), which the npm
+package @fontsource/stix-two-math 5.3.0 has. To cut it anew:
+
+    npm pack @fontsource/stix-two-math@5.3.0
+    tar -xzf fontsource-stix-two-math-5.3.0.tgz
+    python -m tools.site.font package/files/stix-two-math-latin-400-normal.woff2 site
 """
 
 import html

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from posixpath import dirname, join, normpath
 
-# MkDocs puts only the folder of this file there, and only while it loads it.
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))  # MkDocs puts only the folder of this file there, and only while it loads it
 
 from mkdocs import utils
 from mkdocs.exceptions import PluginError
@@ -21,8 +21,6 @@ from tools.site import badges, body, checks, search, weight
 from tools.site.checks import shown
 from tools.site.mathematics import to_mathml
 
-ROOT = Path(__file__).resolve().parents[2]
-
 # static-i18n makes every file anew and so loses what mkdocs-jupyter made of a notebook:
 # without this, its raw JSON is published as the page.
 if ".ipynb" not in utils.markdown_extensions:
@@ -31,7 +29,7 @@ if ".ipynb" not in utils.markdown_extensions:
 for chatty in ("static_i18n", "jupyter"):
     logging.getLogger(f"mkdocs.plugins.mkdocs_{chatty}").setLevel(logging.WARNING)
 
-serving = {"port_is_free": True}
+startup = {}
 
 
 @contextmanager
@@ -44,7 +42,7 @@ def plain_errors():
 
 
 def on_startup(command, dirty):
-    serving["port_is_free"] = command != "serve"
+    startup["command"] = command
 
 
 @event_priority(-200)
@@ -52,10 +50,9 @@ def on_config(config):
     """After static-i18n has put in the words of the language that is built now."""
     i18n = config.plugins["i18n"]
     config.mdx_configs["toc"]["permalink_title"] = config.extra["text"]["permalink"]
-    if not serving["port_is_free"]:
+    if startup.pop("command", None) == "serve":  # only once: a preview that builds again holds its port itself
         with plain_errors():
             checks.check_port(*config.dev_addr)
-        serving["port_is_free"] = True
     if not i18n.building:
         with plain_errors():
             checks.check_pages(config.nav, config.docs_dir, i18n.build_languages)
@@ -74,12 +71,6 @@ def source_of(page):
 
 def is_notebook(page):
     return page.file.src_uri.endswith(".ipynb")
-
-
-def on_files(files, config):
-    for file in list(files):
-        if file.src_uri.startswith(weight.UNUSED_FILES):
-            files.remove(file)
 
 
 @event_priority(-50)
@@ -125,10 +116,9 @@ def on_page_content(html, page, config, files):
 HREFLANG = re.compile(r'\s*<link rel="alternate" href="[^"]*" hreflang="[^"]*">')
 
 
-def mend(html):
-    """What Material gets wrong: it asks for a sitemap.xml beside each alternate, and two attributes are not valid."""
-    html = HREFLANG.sub("", html).replace(' tabindex=""', "")
-    return re.sub(r'(<input class="md-toggle[^>]*?) autocomplete="off"', r"\1", html)
+def without_alternates(html):
+    """Material's script would ask for a sitemap.xml beside each of them; ours is the one at the root."""
+    return HREFLANG.sub("", html)
 
 
 @event_priority(-50)
@@ -137,13 +127,13 @@ def on_post_page(output, page, config):
         path = Path(page.file.abs_dest_path).with_name(page.notebook_name)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(notebooks.dump(page.notebook), encoding="utf-8")
-    return mend(output)
+    return without_alternates(output)
 
 
 def on_post_template(output_content, template_name, config):
     """404.html would be written once per language, always to the same place: keep the first."""
     if template_name == "404.html":
-        return mend(output_content) if config.plugins["i18n"].is_default_language_build else ""
+        return without_alternates(output_content) if config.plugins["i18n"].is_default_language_build else ""
     return output_content
 
 

@@ -1,8 +1,8 @@
 """Write the search index of the built site: Pagefind, one index per language, fetched on the first search.
 
-Pagefind knows words by their spaces; Chinese has none, and the Italian "l’attenzione" lacks one. So it reads a copy of
-the pages in which each Han character and each elided article stands alone. theme/assets/site.js does the same to a
-query, and takes these spaces out of what it shows.
+Pagefind knows words by their spaces, which 因果掩码, "l’attenzione" and `scores.masked_fill` lack. So it reads a copy
+of the pages that has one more space at each boundary of these, marked by a word joiner. theme/assets/site.js parts a
+query likewise, and takes the marked spaces out of what it shows.
 """
 
 import json
@@ -16,11 +16,9 @@ from pagefind_bin import get_executable
 
 from tools.cells.source import SourceError
 
-HAN = r"[\u3400-\u9fff]"
-ELISION = r"(?<=\w)[’'](?=\w)"
-LAST_SPACE = re.compile(
-    r' (?=</(?:h[1-6]|li|p|summary|td|th)>|<a class="headerlink")'
-)  # here Pagefind sets a full stop
+HAN = r"[\u3000-\u9fff\uff00-\uffef]"  # and its punctuation
+BOUNDARY = re.compile(rf"(?<={HAN})(?=\S)|(?<=\S)(?={HAN})|(?<=\w[’'.])(?=[^\W\d])")
+SPACE = "\u2060 "
 TAG = re.compile(r"(<[^>]*>)")
 
 
@@ -46,11 +44,10 @@ def index(site):
 
 
 def space_words(page):
-    """A page with a space on both sides of each Han character of its text, and in Italian behind each elision."""
-    words = re.compile(rf"{HAN}|{ELISION}" if '<html lang="it"' in page else HAN)
-    spaced = (part if part.startswith("<") else words.sub(space, part) for part in TAG.split(page))
-    return LAST_SPACE.sub("", "".join(spaced))
-
-
-def space(match):
-    return f" {match[0]} " if re.fullmatch(HAN, match[0]) else f"{match[0]} "
+    """A page whose text has a marked space at each boundary; the last word of a block gets none."""
+    parts, before = [], " "
+    for part in TAG.split(page):
+        if part and not part.startswith("<"):
+            part, before = BOUNDARY.sub(SPACE, before + part)[1:], part[-1]
+        parts.append(part)
+    return "".join(parts)

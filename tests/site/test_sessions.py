@@ -1,0 +1,80 @@
+"""The sessions of the noxfile run the commands that they promise, in the environment that has what these need."""
+
+import contextlib
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from tests.configuration import ROOT
+
+spec = importlib.util.spec_from_file_location("noxfile", ROOT / "noxfile.py")
+
+
+class Refused(Exception):
+    pass
+
+
+class Session:
+    """A session that runs nothing and remembers what it was told to run."""
+
+    def __init__(self, *arguments):
+        self.posargs, self.commands, self.env_dir = list(arguments), [], Path(".nox/a-session")
+
+    def run(self, python, *command, external, **options):
+        assert external
+        self.commands.append((Path(python).parts[1], *command[1:]))
+
+    def error(self, message):
+        raise Refused(message)
+
+
+@pytest.fixture(scope="module")
+def sessions():
+    with contextlib.chdir(ROOT):
+        noxfile = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(noxfile)
+        yield noxfile
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "command"),
+    [
+        ("serve", [], ("site-env", "mkdocs", "serve")),
+        ("serve", ["--lang", "zh", "-a", "127.0.0.1:8001"], ("site-env", "mkdocs", "serve", "-a", "127.0.0.1:8001")),
+        ("docs", [], ("site-env", "mkdocs", "build", "--strict")),
+        ("tests", [], ("torch-env", "pytest")),
+        ("cells", [], ("torch-env", "pytest", "snippets")),
+        ("cells", ["masks/causal"], ("torch-env", "pytest", "snippets/masks/causal.md")),
+        ("cells", ["snippets/masks/causal.md", "-x"], ("torch-env", "pytest", "snippets/masks/causal.md", "-x")),
+        ("update", ["masks/causal"], ("torch-env", "pytest", "--update", "--record", "snippets/masks/causal.md")),
+        ("gpu", ["snippets"], ("torch-env", "pytest", "--device", "cuda", "--record", "snippets")),
+        ("labs", [], ("torch-env", "tools.labs", "snippets/labs/see-the-masks.md")),
+        ("lint", ["--fix"], ("torch-env", "ruff", "check", "--fix")),
+        ("bench", [], ("torch-env", "tools.bench")),
+    ],
+)
+def test_a_session_runs_its_command(sessions, name, arguments, command):
+    session = Session(*arguments)
+    getattr(sessions, name)(session)
+    assert command in session.commands
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("update", ["masks/casual"], "there is no page masks/casual with cells .*; did you mean masks/causal"),
+        ("update", ["snippets/masks/casual.md"], "did you mean masks/causal"),
+        ("serve", ["--lang", "xx"], "there is no language 'xx'; docs/ holds en, it, zh"),
+        ("tests", ["-k", "x"], "takes no arguments"),
+    ],
+)
+def test_a_wrong_argument_is_named(sessions, name, arguments, message):
+    with pytest.raises(Refused, match=message):
+        getattr(sessions, name)(Session(*arguments))
+
+
+def test_every_session_has_a_help_text(sessions):
+    named = [value for value in vars(sessions).values() if type(value).__name__ == "Func"]
+    assert len(named) >= 11
+    assert all(session.__doc__ for session in named)
