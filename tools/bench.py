@@ -15,6 +15,7 @@ import urllib.request
 from pathlib import Path
 
 from tests.browser import site
+from tests.cells.project import cell
 
 CELLS = {
     "attention": """\
@@ -111,11 +112,7 @@ def bench_runner(folder, files=100):
         cells, page = [], []
         for name, code in CELLS.items():
             code = code.format(seed=number)
-            output = printed_by(code)
-            cells.append(
-                f"<!-- --8<-- [start:{name}] -->\n```python\n{code}```\n<!--pytest-codeblocks:expected-output-->\n"
-                f"```text\n{output}```\n<!-- --8<-- [end:{name}] -->\n"
-            )
+            cells.append(cell(name, code, printed_by(code)))
             page.append(f'--8<-- "many/page{number}.md:{name}"\n')
         for path, parts in ((f"snippets/many/page{number}.md", cells), (f"docs/en/many/page{number}.md", page)):
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
@@ -149,7 +146,7 @@ def run_pytest(folder, *options):
         *options,
         "snippets",
     ]
-    environment = {**os.environ, "PYTHONPATH": str(site.ROOT)}
+    environment = {**os.environ, "PYTHONPATH": str(site.ROOT.resolve())}
     subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
 
 

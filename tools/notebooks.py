@@ -4,8 +4,8 @@ import json
 import re
 
 from tools.cells.source import INCLUDE, OUTPUT_MARK, SourceError, read_text
+from tools.translations import FRONT_MATTER
 
-FRONT_MATTER = re.compile(r"\A---\n(.*?)\n---\n", re.S)
 DESCRIPTION = re.compile(r"^description: *(.+)$", re.M)
 ADMONITION = re.compile(r'(?:!!!|\?\?\?\+?) +([\w-]+)(?: +"(.*)")?')
 HEADING = re.compile(r"^(#+ .*?) *\{#([\w-]+)\}$", re.M)
