@@ -102,6 +102,15 @@ def test_a_printed_page_keeps_the_tints_and_is_dark_on_light(tab, scheme):
     assert max(map(int, re.findall(r"\d+", ink)[:3])) < 128
 
 
+def test_79_columns_of_code_fit_on_paper(tab):
+    page = tab.open("masks/causal/")
+    page.emulate_media(media="print")
+    page.set_viewport_size({"width": 605, "height": 900})  # A4 between margins of 25 mm, which Material sets
+    code = page.locator("article pre > code").first
+    code.evaluate("code => { code.textContent = 'x'.repeat(79); code.style.whiteSpace = 'pre' }")
+    assert code.evaluate("code => code.scrollWidth <= code.clientWidth")
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("slug", ["index", "masks/causal", "labs/see-the-masks"])
 def test_all_words_of_a_page_can_be_read(tab, scheme, slug):

@@ -322,6 +322,8 @@ def test_a_record_keeps_only_what_passed_alone_and_as_a_notebook(tmp_path):
         "later": set(),
     }
     assert set(pages["right"]) == {"cells", "date", "device", "python", "torch"}
+    assert messages["wrong::notebook"].endswith("wrong.md: the notebook fails, and so do cells of it: mend wrong first")
+    _, _, messages = project.pytest("snippets/later.md::notebook")
     assert "as in the notebook of the page later" in messages["later::notebook"]
 
 

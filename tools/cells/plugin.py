@@ -86,6 +86,7 @@ class SnippetFile(codeblocks.MarkdownFile):
             read_record(self.record_path)
         except SourceError as error:
             raise self.CollectError(str(error)) from None
+        self.failing = []
         blocks = [block.obj for block in super().collect()]
         if [(b.lineno, b.code, b.expected_output) for b in blocks] != [(c.fence, c.code, c.output) for c in self.cells]:
             raise self.CollectError(f"{self.file}: pytest-codeblocks reads other blocks here than tools.cells.source")
@@ -204,6 +205,8 @@ class NotebookTest(pytest.Item):
         file.passed(self.name)
 
     def repr_failure(self, excinfo):
+        if failing := self.parent.failing:  # it would say the same once more
+            return f"{self.parent.file}: the notebook fails, and so do cells of it: mend {', '.join(failing)} first"
         return failure_text(self, excinfo)
 
     def reportinfo(self):
@@ -230,10 +233,12 @@ def failure_text(item, excinfo):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
-    """A cell cannot skip itself."""
+    """A cell cannot skip itself; and the notebook of a file knows which cells have failed."""
     report = yield
     if isinstance(item, (CellTest, NotebookTest)) and report.skipped:
         report.outcome, report.longrepr = "failed", f"{item.parent.file}: the cell {item.name!r} skips itself"
+    if isinstance(item, CellTest) and report.failed:
+        item.parent.failing.append(item.name)
     return report
 
 

@@ -33,8 +33,9 @@ def to_mathml(body, source):
             formula = STYLE.sub(style_class, CONVERTER.convert_with_local_state(tex, displaystyle=display))
             return formula.replace("<math", "<math data-pagefind-ignore", 1) if display else formula
         except LatexError as error:
-            message = re.sub(r"^\d+: ", "", str(error)).rstrip(".")
-            raise SourceError(f"{source}:{line_of(tex, source)}: {message} in {' '.join(tex.split())}") from None
+            offset, message = str(error).split(": ", 1)
+            line = line_of(tex, source) + tex.count("\n", 0, int(offset))
+            raise SourceError(f"{source}:{line}: {message.rstrip('.')} in {' '.join(tex.split())}") from None
 
     return FORMULA.sub(convert, body)
 
