@@ -141,9 +141,9 @@ def test_wrong_tex_is_named_with_file_line_and_formula(tmp_path):
 
 def test_wrong_tex_of_a_displayed_and_indented_formula_is_named_with_its_line(tmp_path):
     source = tmp_path / "page.md"
-    source.write_text("??? note\n\n    $$\n    A = \\frac{1\n    + 2\n    $$\n")
-    with pytest.raises(SourceError, match=r"page\.md:4: "):
-        to_mathml('<div class="arithmatex">\\[\nA = \\frac{1\n+ 2\n\\]</div>', source)
+    source.write_text("??? note\n\n    $$\n    A = 1\n    + \\frc{1}{2}\n    $$\n")
+    with pytest.raises(SourceError, match=r'page\.md:5: Unknown command "\\frc" in'):
+        to_mathml('<div class="arithmatex">\\[\nA = 1\n+ \\frc{1}{2}\n\\]</div>', source)
 
 
 def test_the_characters_of_a_formula_are_those_that_a_browser_draws():
