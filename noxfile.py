@@ -57,7 +57,7 @@ def tests(session):
     if session.posargs:
         session.error("tests runs everything and takes no arguments; for a part: nox -s cells -- tests/structure")
     check_style(session)
-    run(session, "torch-env", "pytest")
+    run(session, "torch-env", "pytest", "-n", "auto", "--dist", "loadfile")
     run(session, "torch-env", "pytest", "snippets", "tests/device", "--device", "sim")
 
 
@@ -91,6 +91,13 @@ def labs(session):
 def lint(session):
     """Run ruff on our Python and on the code inside the cells; `-- --fix` mends what it can."""
     check_style(session, *session.posargs)
+
+
+@torch
+def mutants(session):
+    """Break the code of pages in small ways and report what their tests miss: all, or `-- masks/causal`."""
+    slugs = [path.removeprefix("snippets/").removesuffix(".md") for path in snippet_files(session)]
+    run(session, "torch-env", "tools.mutants", *slugs)
 
 
 @torch

@@ -90,7 +90,7 @@ async function find() {
   const { debouncedSearch } = await load()
   const found = await debouncedSearch(parted(words), {}, 150)
   if (!found) return // a later search is on its way
-  const pages = await Promise.all(found.results.slice(0, 8).map(result => result.data()))
+  const pages = await Promise.all(found.results.map(result => result.data()))
   if (words !== query.value.trim()) return
   results.replaceChildren(...pages.map(show))
   status.textContent = count(found.results.length, words)

@@ -169,6 +169,8 @@ def set_state(device, seed):
     torch.default_generator.manual_seed(seed)
     random.seed(seed)
     numpy.random.seed(seed)
+    if "torch._dynamo" in sys.modules:  # it compiles a function a few times only, then no more
+        torch.compiler.reset()
 
 
 def snapshot(before, namespace):

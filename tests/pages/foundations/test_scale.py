@@ -1,0 +1,659 @@
+"""Scores grow like √D: the page against PyTorch and plain loops, its tables computed in other ways, and the bugs."""
+
+import importlib.util
+import inspect
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import strategies as st
+from torch import nn
+
+from tests.pages import properties as p
+from tests.pages.exercise import Exercise
+
+SLUG = "foundations/scale"
+PAGE, SOLUTION = p.page_code(SLUG, "attend"), p.page_code(SLUG, "solution")
+SCALES = (None, 0.0, 1.0, 0.3)  # each is tried on every case
+
+
+def roles(case):
+    return case.randn(case.Tq, case.D), case.randn(case.Tk, case.D), case.randn(case.Tk, case.E)
+
+
+CASES = p.sizes(Tq=4, Tk=5, D=6, E=3).map(roles)
+
+# -- references ----------------------------------------------------------------------------------
+
+
+def by_the_formula(queries, keys, values, scale=None):
+    """One Python float at a time."""
+    contexts = []
+    for query in queries.tolist():
+        factor = 1 / math.sqrt(len(query)) if scale is None else scale
+        scores = [factor * sum(x * y for x, y in zip(query, key)) for key in keys.tolist()]
+        weights = [math.exp(score) / sum(map(math.exp, scores)) for score in scores]
+        contexts.append([sum(a * x for a, x in zip(weights, column)) for column in zip(*values.tolist())])
+    return torch.tensor(contexts, dtype=torch.float64)
+
+
+def sdpa(queries, keys, values, scale=None):
+    return F.scaled_dot_product_attention(queries, keys, values, scale=scale)
+
+
+def multihead_attention(queries, keys, values, scale=None):
+    """`nn.MultiheadAttention` with one head, no projections and, since it divides by √D, queries that are larger."""
+    width = queries.shape[1]
+    attention = nn.MultiheadAttention(width, num_heads=1, bias=False, dtype=torch.float64)
+    eye = torch.eye(width, dtype=torch.float64)
+    attention.load_state_dict({"in_proj_weight": eye.repeat(3, 1), "out_proj.weight": eye})
+    queries = queries if scale is None else queries * scale * width**0.5
+    weights = attention(queries, keys, keys)[1].detach()
+    return weights @ values
+
+
+@pytest.mark.parametrize("reference", [by_the_formula, sdpa, multihead_attention])
+@pytest.mark.parametrize("scale", SCALES)
+def test_the_page_computes_what_an_independent_reference_computes(reference, scale):
+    p.equals_reference(lambda case: PAGE.attend(*case, scale), lambda case: reference(*case, scale), CASES)
+
+
+# -- what holds for `attend` ---------------------------------------------------------------------
+
+
+def equals_sdpa_by_default(attend):
+    p.equals_reference(lambda case: attend(*case), lambda case: sdpa(*case), CASES)
+
+
+def equals_sdpa_for_a_given_scale(attend):
+    def all_scales(function):
+        return lambda case: torch.stack([function(*case, scale) for scale in SCALES[1:]])
+
+    p.equals_reference(all_scales(attend), all_scales(sdpa), CASES)
+
+
+def random_scores_have_a_spread_of_1(attend):
+    """The weights are taken from the output, and the scores, up to a constant for each query, from the weights."""
+    generator = torch.Generator().manual_seed(0)
+    for width in (4, 64, 256):
+        queries, keys = (torch.randn(60, width, generator=generator, dtype=torch.float64) for _ in range(2))
+        scores = attend(queries, keys, torch.eye(60, dtype=torch.float64)).log()
+        assert 0.9 < (scores - scores.mean(dim=-1, keepdim=True)).std() < 1.1
+
+
+def scale_0_gives_the_plain_mean(attend):
+    p.equals_reference(
+        lambda case: attend(*case, 0.0), lambda case: case[2].mean(dim=0).expand(len(case[0]), -1), CASES
+    )
+
+
+def the_average_of_ones_is_one(attend):
+    def ones(case):
+        return attend(case[0], case[1], torch.ones_like(case[2]))
+
+    p.equals_reference(ones, lambda case: torch.ones(len(case[0]), case[2].shape[1], dtype=torch.float64), CASES)
+
+
+def stateless(attend):
+    p.stateless(lambda case: (attend, case, [tensor.flip(0) for tensor in case]), CASES)
+
+
+def finite_for_large_scores(attend):
+    p.finite_rows(lambda case: attend(1e5 * case[0], case[1], case[2]), CASES)
+
+
+PROPERTIES = [
+    equals_sdpa_by_default,
+    equals_sdpa_for_a_given_scale,
+    random_scores_have_a_spread_of_1,
+    scale_0_gives_the_plain_mean,
+    the_average_of_ones_is_one,
+    stateless,
+    finite_for_large_scores,
+]
+DEFAULT, SCORES, SOFTMAX = "D**-0.5", "scale * (queries @ keys.T)", "torch.softmax(scores, dim=-1)"
+WRONG_BY_DEFAULT = [equals_sdpa_by_default, random_scores_have_a_spread_of_1]
+BUGS = {  # what stands in `attend`, what the bug makes of it, and the properties that catch it
+    "no scale": (DEFAULT, "1.0", WRONG_BY_DEFAULT),
+    "width of the values": (DEFAULT, "E**-0.5", WRONG_BY_DEFAULT),
+    "number of keys": (DEFAULT, "Tk**-0.5", WRONG_BY_DEFAULT),
+    "number of queries": (DEFAULT, "Tq**-0.5", WRONG_BY_DEFAULT),
+    "one over the width": (DEFAULT, "1 / D", WRONG_BY_DEFAULT),
+    "times the root": (DEFAULT, "D**0.5", WRONG_BY_DEFAULT),
+    "another sign": (DEFAULT, "-(D**-0.5)", [equals_sdpa_by_default]),
+    "twice": (SCORES, f"scale * {SCORES}", [*WRONG_BY_DEFAULT, equals_sdpa_for_a_given_scale]),
+    "queries scaled as well": (
+        "(queries @",
+        "(D**-0.5 * queries @",
+        [*WRONG_BY_DEFAULT, equals_sdpa_for_a_given_scale],
+    ),
+    "scale left out": (SCORES, "queries @ keys.T", [*WRONG_BY_DEFAULT, scale_0_gives_the_plain_mean]),
+    "divided by the scale": (SCORES, "(queries @ keys.T) / scale", [*WRONG_BY_DEFAULT, scale_0_gives_the_plain_mean]),
+    "a given scale ignored": ("scale is None", "True", [equals_sdpa_for_a_given_scale, scale_0_gives_the_plain_mean]),
+    "scale 0 taken for none": ("scale is None", "not scale", [scale_0_gives_the_plain_mean]),
+    "weights scaled": (
+        SOFTMAX,
+        "scale * torch.softmax(scores / scale, dim=-1)",
+        [*WRONG_BY_DEFAULT, the_average_of_ones_is_one],
+    ),
+    "softmax over the queries": ("dim=-1", "dim=0", [equals_sdpa_by_default, the_average_of_ones_is_one]),
+    "no softmax": (SOFTMAX, "scores", [equals_sdpa_by_default, the_average_of_ones_is_one]),
+    "exponentials that overflow": (
+        SOFTMAX,
+        "scores.exp() / scores.exp().sum(dim=-1, keepdim=True)",
+        [finite_for_large_scores],
+    ),
+    "queries scaled in place": (SCORES, "queries.mul_(scale) @ keys.T", [stateless]),
+    "values scaled": ("weights @ values", "weights @ (scale * values)", [equals_sdpa_by_default]),
+}
+
+
+@pytest.mark.parametrize("holds", PROPERTIES)
+def test_the_page_has_the_property(holds):
+    holds(PAGE.attend)
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_known_bug_is_caught_by_the_properties_that_the_table_names(bug):
+    old, new, catching = BUGS[bug]
+    attend = p.page_code(SLUG, "attend", ("attend", {old: new})).attend
+    assert catching
+    assert [holds for holds in catching if not p.catches(holds, attend)] == []
+
+
+@pytest.mark.parametrize("holds", PROPERTIES)
+def test_every_property_catches_a_bug(holds):
+    assert any(holds in catching for _, _, catching in BUGS.values())
+
+
+# -- the tables of the page, computed once more ----------------------------------------------------
+
+
+def table(cell):
+    """What a cell prints, as words in rows."""
+    return [line.split() for line in p.run_cell(SLUG, cell)[1].splitlines()]
+
+
+def agrees(printed, value):
+    """A printed number, or percentage, is a value rounded to the digits that it has."""
+    digits = len(printed.partition(".")[2])
+    return abs(float(printed.rstrip("%")) - float(value)) <= 0.6 * 10**-digits
+
+
+def rows_agree(rows, expected):
+    assert [len(row) for row in rows] == [len(row) for row in expected]
+    pairs = [pair for row, values in zip(rows, expected) for pair in zip(row, values)]
+    assert [pair for pair in pairs if not agrees(*pair)] == []
+
+
+def spread(scores):
+    return np.std(scores, ddof=1)
+
+
+def drawn(*shape):
+    return torch.randn(*shape).double().numpy()
+
+
+def test_the_variances_are_those_of_another_way_to_compute_them():
+    torch.manual_seed(0)
+    expected = []
+    for width in (4, 64, 1024):
+        scores = torch.linalg.vecdot(torch.randn(20_000, width), torch.randn(20_000, width))
+        variance = scores.double().square().mean() - scores.double().mean() ** 2
+        assert variance == pytest.approx(width, rel=0.02)
+        expected.append([width, variance, variance / width])
+    head, *rows = table("variance")
+    assert head == ["D", "scores", "scores", "/", "D**0.5"]
+    rows_agree(rows, expected)
+
+
+@pytest.fixture(scope="module")
+def saturation():
+    """The rows of the cell, the Jacobians by automatic differentiation; and the weights, largest first, of each."""
+    jacobian = torch.func.vmap(torch.func.jacrev(lambda row: row.softmax(dim=0)))
+    torch.manual_seed(0)
+    rows, bars = [], []
+    for width in (4, 64, 1024):
+        queries, keys = torch.randn(2000, 1, width), torch.randn(2000, 16, width)
+        products = torch.einsum("bd,btd->bt", queries[:, 0], keys).double()
+        for scale in (1.0, 1 / math.sqrt(width)):
+            weights, largest_first = (products * scale).softmax(dim=-1), {"dim": -1, "descending": True}
+            slopes = jacobian(products * scale).flatten(1).norm(dim=1)
+            largest = weights.max(dim=-1).values
+            share = 100 * len([None for weight in largest.tolist() if weight > 0.99]) / 2000
+            rows.append([width, scale, largest.mean(), share, slopes.sort().values[999]])
+            bars.append(weights.sort(**largest_first).values.mean(dim=0).tolist())
+    return rows, bars
+
+
+def test_the_saturation_is_that_of_automatic_differentiation(saturation):
+    head, *rows = table("saturation")
+    assert head == ["D", "scale", "largest", "above", "0.99", "slope"]
+    rows_agree(rows, saturation[0])
+
+
+def test_three_queries_in_four_have_settled_and_with_the_scale_none_has(saturation):
+    share = {(width, scale): above for width, scale, _, above, _ in saturation[0]}
+    assert share[1024, 1.0] > 75
+    assert [share[width, width**-0.5] for width in (4, 64, 1024)] == [0, 0, 0]
+
+
+def test_the_gradient_that_reaches_the_queries_is_hundreds_of_times_larger_with_the_scale(saturation):
+    slope = {(width, scale): median for width, scale, _, _, median in saturation[0]}
+    reaches = slope[1024, 1 / 32] / 32
+    assert f"{reaches:.2f}" == "0.01"
+    assert 200 < reaches / slope[1024, 1.0] < 1000
+
+
+def test_the_picture_shows_the_weights_of_the_cell(saturation):
+    text = (p.ROOT / "docs/assets/scale-saturation.svg").read_text(encoding="utf-8")
+    bars = re.findall(r'<rect x="([\d.]+)" y="([\d.]+)" [^>]*height="([\d.]+)"[^>]*class="accent"/>', text)
+    panels = {}
+    for x, y, height in bars:
+        panels.setdefault((round(float(y) + float(height)), float(x) > 550), []).append(float(height) / 76)
+    assert len(panels) == 6
+    for panel, expected in zip(panels.values(), saturation[1]):
+        missing = [0.0] * (16 - len(panel))
+        assert panel + missing == pytest.approx(expected, abs=1e-3)
+
+
+SHAPES = {"head": 1 / 8, "model": 384**-0.5, "twice": 1 / 64, "none": 1.0}
+
+
+def test_the_four_spreads_are_the_scale_times_that_of_the_dot_products():
+    torch.manual_seed(0)
+    queries, keys = drawn(500, 64), drawn(600, 64)
+    products = queries @ keys.T
+    assert np.array_equal(p.page_code(SLUG, "spreads").keys, keys)
+    for (name, *shape, printed, same), expected in zip(table("spreads"), SHAPES, strict=True):
+        assert (name, shape, same) == (expected, ["(500,", "384)"], str(name == "head"))
+        assert agrees(printed, SHAPES[name] * spread(products))
+
+
+def test_scaled_twice_the_context_is_nearly_the_mean():
+    torch.manual_seed(0)
+    queries, keys, values = (torch.randn(*shape).double() for shape in ((5, 64), (7, 64), (7, 3)))
+    default, *equal = p.run_cell(SLUG, "twice")[1].splitlines()[:3]
+    assert (default, equal) == ("True", ["False", "True"])
+    found = re.findall(r"-?\d+\.\d+", p.run_cell(SLUG, "twice")[1])
+    right, twice = (by_the_formula(queries, keys, values, scale)[0] for scale in (1 / 8, 1 / 64))
+    mean = values.mean(dim=0)
+    rows_agree([found], [torch.cat([right, twice, mean]).tolist()])
+    assert 5 * (twice - mean).norm() < (right - mean).norm()
+
+
+def test_the_comparison_with_torch_notices_a_scale_that_is_1_percent_off():
+    off = p.run_cell(SLUG, "twice", ("attend", {DEFAULT: "1.01 * D**-0.5"}))[1]
+    assert off.splitlines()[:3] == ["False", "False", "False"]
+
+
+def test_the_initial_weights_of_t5_make_a_spread_of_1():
+    torch.manual_seed(0)
+    inputs, expected = drawn(600, 512), []
+    for width in (4, 64, 1024):
+        to_queries, to_keys = drawn(512, width), drawn(512, width)
+        usual = spread(np.linalg.multi_dot([inputs, to_queries, to_keys.T, inputs.T])) / 512
+        assert usual == pytest.approx(math.sqrt(width), rel=0.03)
+        expected.append([width, usual, usual / math.sqrt(width)])
+    head, *rows = table("start")
+    assert head == ["D", "usual", "T5"]
+    rows_agree(rows, expected)
+
+
+def test_the_norm_bounds_the_scores_by_the_scale_times_the_width():
+    torch.manual_seed(0)
+    queries, keys = 10 * drawn(500, 256), 10 * drawn(600, 256)
+    cosines = (queries / np.linalg.norm(queries, axis=1, keepdims=True)) @ (
+        keys / np.linalg.norm(keys, axis=1)[:, None]
+    ).T
+    before, *rows, (name, gain) = table("norm")
+    assert p.page_code(SLUG, "norm").scores.shape == cosines.shape
+    assert (before[0], name) == ("before", "gain")
+    assert agrees(before[1], spread(queries @ keys.T) / 16)
+    rows_agree(rows, [[scale, spread(256 * scale * cosines), 256 * scale] for scale in (1.0, 1 / 16, 1 / 256)])
+    assert agrees(gain, spread(256 * cosines) / 16)
+    assert np.abs(cosines).max() < 1
+
+
+def test_where_queries_and_keys_agree_the_mean_grows_like_the_width():
+    torch.manual_seed(0)
+    expected = []
+    for width in (4, 64, 1024):
+        queries, noise = torch.randn(2000, width), torch.randn(2000, width)
+        keys = queries / 2 + math.sqrt(3) / 2 * noise
+        assert (queries * keys).mean() == pytest.approx(0.5, abs=0.02)
+        assert keys.var() == pytest.approx(1, abs=0.02)
+        mean = torch.linalg.vecdot(queries, keys).mean()
+        expected.append([width, mean / math.sqrt(width), mean / width])
+    names = p.page_code(SLUG, "agree")
+    assert torch.equal(names.queries, queries)
+    torch.testing.assert_close(names.keys, keys)
+    head, *rows = table("agree")
+    assert head == ["D", "/", "D**0.5", "/", "D"]
+    rows_agree(rows, expected)
+
+
+def test_scale_1_gives_the_contexts_of_the_page_before():
+    before = p.page_code("foundations/weighted-average", "contexts")
+    names, printed = p.run_cell(SLUG, "reduce")
+    assert torch.equal(names.inputs, before.inputs)
+    assert names.inputs.shape == (names.T, names.E)
+    assert torch.equal(PAGE.attend(names.inputs, names.inputs, names.inputs, scale=1.0), before.context)
+    words = printed.split()
+    assert [word for word in words if word in ("True", "False")] == ["True", "True"]
+    scaled = sdpa(*[names.inputs.double()] * 3)[1]
+    found = re.findall(r"\d+\.\d+", printed)
+    rows_agree([found], [[*before.context.flatten().tolist(), *scaled.tolist()]])
+    mean = names.inputs.mean(dim=0)
+    assert (scaled - mean).norm() < (before.context[1] - mean).norm()
+
+
+def test_at_width_1_there_is_nothing_to_divide_by():
+    names = p.page_code(SLUG, "reduce")
+    assert names.narrow.shape == (6, 1)
+    assert torch.equal(names.unscaled, sdpa(names.narrow, names.narrow, names.inputs, scale=1.0))
+
+
+# -- the claims of the page ----------------------------------------------------------------------
+
+
+def test_a_ratio_of_79_trillion():
+    assert f"{math.exp(32) / 1e12:.0f}" == "79"
+
+
+def test_queries_can_be_scaled_instead_and_where_the_scale_is_a_power_of_2_bit_for_bit():
+    torch.manual_seed(0)
+    for width, exact in ((64, True), (48, False)):
+        queries, keys = torch.randn(50, width), torch.randn(60, width)
+        first, last = (queries * width**-0.5) @ keys.T, (queries @ keys.T) * width**-0.5
+        torch.testing.assert_close(first, last, rtol=1e-4, atol=1e-5)
+        assert torch.equal(first, last) == exact
+
+
+@pytest.mark.parametrize("width", [2, 12])
+def test_the_width_of_the_values_has_no_part_in_the_scale_of_torch(width):
+    assert SOLUTION.find_scale(lambda q, k, v: sdpa(q, k, v.repeat(1, width // 2)), 64) == pytest.approx(
+        1 / 8, rel=1e-3
+    )
+
+
+def test_heads_four_times_as_wide_with_the_old_scale_have_a_spread_of_2():
+    torch.manual_seed(0)
+    assert spread(drawn(500, 256) @ drawn(600, 256).T) / 8 == pytest.approx(2, rel=0.01)
+
+
+def test_multihead_attention_has_no_scale_and_takes_the_width_of_its_heads():
+    assert not any("scale" in name for name in inspect.signature(nn.MultiheadAttention).parameters)
+    width, heads = 12, 3
+    attention = nn.MultiheadAttention(width, heads, bias=False, dtype=torch.float64)
+    eye = torch.eye(width, dtype=torch.float64)
+    attention.load_state_dict({"in_proj_weight": eye.repeat(3, 1), "out_proj.weight": eye})
+    tokens = torch.randn(5, width, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    split = tokens.view(5, heads, -1).transpose(0, 1)
+    for need_weights in (True, False):
+        context, _ = attention(tokens, tokens, tokens, need_weights=need_weights)
+        p.close(context, sdpa(split, split, split, scale=0.5).transpose(0, 1).reshape(5, width))
+
+
+def test_queries_that_grow_in_training_make_up_for_a_wrong_scale():
+    """The bug of the lecture, √(384/64) too small a scale, and queries larger by as much."""
+
+    def grown(case):
+        queries, keys, values = case
+        return PAGE.attend(queries * 6**0.5, keys, values, (6 * queries.shape[1]) ** -0.5)
+
+    p.equals_reference(grown, lambda case: sdpa(*case), CASES)
+
+
+# -- transformers ----------------------------------------------------------------------------------
+
+MODELS = Path(importlib.util.find_spec("transformers").origin).parent / "models"
+
+
+def source(model, name):
+    """The text of a class in the modeling file of a model."""
+    text = (MODELS / model / f"modeling_{model}.py").read_text(encoding="utf-8")
+    return re.search(rf"^class {name}\(.*?(?=^\S)", text, re.MULTILINE | re.DOTALL)[0]
+
+
+def test_how_many_modeling_files_scale_by_the_root_of_the_width_of_a_head():
+    files = list(MODELS.glob("*/modeling_*.py"))
+    found = [file for file in files if "self.scaling = self.head_dim**-0.5\n" in file.read_text(encoding="utf-8")]
+    assert (len(found), len(files)) == (244, 530)
+    assert MODELS / "llama/modeling_llama.py" in found
+
+
+@pytest.mark.parametrize("model", ["gemma3n", "gemma4"])
+def test_gemma_normalises_queries_and_keys_and_scales_by_1(model):
+    name = f"{model.capitalize()}TextAttention"
+    assert {"self.q_norm(", "self.k_norm(", "self.scaling = 1.0\n"} <= set(
+        re.findall(r"self\.[qk]_norm\(|self\.scaling = .*\n", source(model, name))
+    )
+    assert "torch.ones(dim)" in source(model, f"{model.capitalize()}RMSNorm")
+
+
+def test_inkling_normalises_queries_and_keys_and_scales_by_one_over_the_width():
+    text = source("inkling", "InklingAttention")
+    assert "self.q_norm(" in text
+    assert "self.k_norm(" in text
+    assert "self.scaling = 1.0 / self.head_dim\n" in text
+
+
+def test_t5_scales_by_1_and_draws_smaller_queries():
+    assert "self.scaling = 1.0\n" in source("t5", "T5Attention")
+    text = source("t5", "T5PreTrainedModel")
+    assert "init.normal_(module.q.weight, mean=0.0, std=factor * ((d_model * key_value_proj_dim) ** -0.5))" in text
+    assert "init.normal_(module.k.weight, mean=0.0, std=factor * (d_model**-0.5))" in text
+
+
+def test_opt_scales_its_queries_and_passes_1_to_the_attention_function():
+    text = source("opt", "OPTAttention")
+    assert "self.q_proj(hidden_states) * self.scaling\n" in text
+    assert "scaling=1.0,\n" in text
+
+
+# -- the exercise --------------------------------------------------------------------------------
+
+
+def finds_any_scale(find_scale):
+    def prove(case):
+        width, scale = case
+        found = find_scale(lambda queries, keys, values: sdpa(queries, keys, values, scale), width)
+        assert found == pytest.approx(scale, rel=5e-3)
+
+    p.for_all(st.tuples(st.integers(1, 300), st.floats(0.002, 8)), prove)
+
+
+SOLUTION_BUGS = {
+    "score of 2": {"= 1.0": "= 2.0"},
+    "last entry too": {"[0, 0]": "[0]"},
+    "same keys": {"torch.zeros(1, head_dim)])": "queries])"},
+    "weights swapped": {"weights[0] / weights[1]": "weights[1] / weights[0]"},
+    "ratio of a weight to 1": {"weights[0] / weights[1]": "weights[0]"},
+    "product of weights": {"weights[0] / weights[1]": "weights[0] * weights[1]"},
+    "no logarithm": {".log()": ""},
+    "values swapped": {"torch.eye(2)": "torch.eye(2).flip(0)"},
+}
+
+
+def test_the_solution_finds_any_scale():
+    finds_any_scale(SOLUTION.find_scale)
+
+
+@pytest.mark.parametrize("bug", SOLUTION_BUGS)
+def test_a_bug_in_the_solution_is_caught_and_rejected(bug):
+    names, printed = p.run_cell(SLUG, "solution", ("solution", SOLUTION_BUGS[bug]))
+    assert p.catches(finds_any_scale, names.find_scale)
+    assert p.is_rejection(printed)
+
+
+def test_the_check_hides_six_scales():
+    found = {}
+
+    def recorder(attention, head_dim):
+        found[head_dim] = SOLUTION.find_scale(attention, head_dim)
+        return found[head_dim]
+
+    assert p.verdict(SOLUTION.check_scale, recorder) == "correct: 6 checks pass\n"
+    hidden = {64: 0.125, 48: 0.05, 256: 1 / 256, 1024: 1.0, 3: 5.0, 1: 0.3}
+    assert list(found) == list(hidden)
+    assert found == pytest.approx(hidden, rel=1e-3)
+    assert min(hidden.values()) < 0.01
+
+
+@pytest.mark.parametrize("factor", [0.995, 1.005])
+def test_a_scale_within_1_percent_is_right(factor):
+    verdict = p.verdict(SOLUTION.check_scale, lambda a, d: factor * SOLUTION.find_scale(a, d))
+    assert verdict == "correct: 6 checks pass\n"
+
+
+def test_the_check_says_what_is_wrong():
+    said = {
+        "it does not return a float": lambda attention, width: None,
+        "it stops with ZeroDivisionError": lambda attention, width: 1 / 0,
+        "the scale is 0.1250, not 0.5000": lambda attention, width: 0.5,
+    }
+    for fault, answer in said.items():
+        assert p.verdict(SOLUTION.check_scale, answer) == f"not yet: D = 64: {fault}\n"
+    assert p.verdict(SOLUTION.check_scale, lambda a, d: d**-0.5).startswith("not yet: D = 48: the scale is 0.0500")
+
+
+def pair(attention, width, size=1.0):
+    """The two weights of a query, the first key pointing its way and the second zero."""
+    queries, keys = torch.zeros(1, width), torch.zeros(2, width)
+    queries[0, 0], keys[0, 0] = size, size
+    first, second = attention(queries, keys, torch.eye(2))[0].tolist()
+    return first, second
+
+
+def right(attention, width):
+    first, second = pair(attention, width)
+    return math.log(first / second)
+
+
+def by_its_derivative(attention, width):
+    """Where both weights are a half, the slope of the first is a quarter of the scale."""
+    query = torch.zeros(1, width, requires_grad=True)
+    keys = torch.zeros(2, width)
+    keys[0, -1] = 1.0
+    attention(query, keys, torch.tensor([[1.0], [0.0]])).sum().backward()
+    return 4 * query.grad[0, -1].item()
+
+
+def by_bisection(attention, width):
+    queries, keys, values = torch.ones(1, width), torch.cat([torch.zeros(1, width), torch.ones(1, width)]), torch.eye(2)
+    queries = queries / width
+    target, low, high = attention(queries, keys, values)[0, 1].item(), 1e-4, 20.0
+    while high > low * 1.0001:
+        middle = (low + high) / 2
+        low, high = (middle, high) if sdpa(queries, keys, values, middle)[0, 1].item() < target else (low, middle)
+    return low
+
+
+def by_least_squares(attention, width):
+    torch.manual_seed(1)
+    queries, keys = F.normalize(torch.randn(9, width), dim=-1), F.normalize(torch.randn(8, width), dim=-1)
+    weights = attention(queries, keys, torch.eye(8)).log()
+    products = queries @ keys.T
+    x, y = (products - products[:, :1]).flatten(), (weights - weights[:, :1]).flatten()
+    return float((x @ y) / (x @ x))
+
+
+def in_a_batch_of_heads(attention, width):
+    queries, keys = torch.full((2, 3, 1, width), width**-0.5), torch.zeros(2, 3, 2, width)
+    keys[..., 0, :] = width**-0.5
+    context = attention(queries, keys, torch.tensor([[1.0], [0.0]]).expand(2, 3, 2, 1))
+    return torch.logit(context).mean().item()
+
+
+def with_random_vectors(attention, width):
+    """Fine where the scores are small, 0 divided by 0 where they are not."""
+    torch.manual_seed(0)
+    queries, keys = 9 * torch.randn(1, width), torch.randn(2, width)
+    first, second = attention(queries, keys, torch.eye(2))[0]
+    return float((first / second).log() / (queries @ (keys[0] - keys[1])))
+
+
+def in_half_precision(attention, width):
+    first, second = torch.tensor(pair(attention, width), dtype=torch.bfloat16)
+    return (first / second).log().item()
+
+
+def with_ones(attention, width):
+    keys = torch.cat([torch.ones(1, width), torch.zeros(1, width)])
+    first, second = attention(torch.ones(1, width) / 4, keys, torch.eye(2))[0].tolist()
+    return math.log(first / second)
+
+
+def nearest_convention(attention, width):
+    found = right(attention, width)
+    return min((1.0, width**-0.5, 1 / width), key=lambda scale: abs(math.log(scale / found)))
+
+
+def one_key(attention, width):
+    context = attention(torch.ones(1, width), torch.ones(1, width), torch.ones(1, 1))
+    return math.log(context.item())
+
+
+def values_as_wide_as_the_keys(attention, width):
+    queries, keys = torch.zeros(1, width), torch.zeros(2, width)
+    queries[0, 0], keys[0, 0] = 1.0, 1.0
+    first, second = attention(queries, keys, torch.eye(width)[:2])[0, :2].tolist()
+    return math.log(first / second)
+
+
+RIGHT = {
+    "logarithm of a ratio": right,
+    "derivative": by_its_derivative,
+    "bisection": by_bisection,
+    "least squares": by_least_squares,
+    "a batch of heads": in_a_batch_of_heads,
+    "larger vectors": lambda a, d: math.log(pair(a, d, 1.5)[0] / pair(a, d, 1.5)[1]) / 2.25,
+    "logit": lambda a, d: torch.logit(torch.tensor(pair(a, d)[0])).item(),
+}
+WRONG = {
+    "returns None": lambda a, d: None,
+    "raises": lambda a, d: a(torch.ones(1, d), torch.ones(2, d + 1), torch.eye(2)),
+    "root of the width": lambda a, d: d**-0.5,
+    "one over the width": lambda a, d: 1 / d,
+    "always 1": lambda a, d: 1.0,
+    "always an eighth": lambda a, d: 0.125,
+    "infinite": lambda a, d: math.inf,
+    "nan": lambda a, d: math.nan,
+    "a tensor": lambda a, d: torch.tensor(right(a, d)),
+    "a list": lambda a, d: [right(a, d)],
+    "a string": lambda a, d: f"{right(a, d)}",
+    "the weight": lambda a, d: pair(a, d)[0],
+    "the ratio": lambda a, d: pair(a, d)[0] / pair(a, d)[1],
+    "logarithm of one weight": lambda a, d: -math.log(pair(a, d)[1]),
+    "difference of the weights": lambda a, d: pair(a, d)[0] - pair(a, d)[1],
+    "first order only": lambda a, d: 2 * (pair(a, d)[0] - pair(a, d)[1]),
+    "logarithm to base 2": lambda a, d: right(a, d) / math.log(2),
+    "logarithm to base 10": lambda a, d: right(a, d) / math.log(10),
+    "another sign": lambda a, d: -right(a, d),
+    "inverse": lambda a, d: 1 / right(a, d),
+    "square": lambda a, d: right(a, d) ** 2,
+    "square root": lambda a, d: right(a, d) ** 0.5,
+    "relative to the default": lambda a, d: right(a, d) * d**0.5,
+    "two decimals": lambda a, d: round(right(a, d), 2),
+    "1 at most": lambda a, d: min(right(a, d), 1.0),
+    "score of 2 not divided out": lambda a, d: math.log(pair(a, d, 2**0.5)[0] / pair(a, d, 2**0.5)[1]),
+    "score of a millionth": lambda a, d: 1e6 * math.log(pair(a, d, 1e-3)[0] / pair(a, d, 1e-3)[1]),
+    "large random vectors": with_random_vectors,
+    "ones, score not divided out": with_ones,
+    "half precision": in_half_precision,
+    "nearest convention": nearest_convention,
+    "one key": one_key,
+    "values as wide as the keys": values_as_wide_as_the_keys,
+    "same keys": lambda a, d: math.log(a(torch.ones(1, d), torch.ones(2, d), torch.eye(2))[0, 0].item() * 2),
+    "2 percent too large": lambda a, d: 1.02 * right(a, d),
+    "2 percent too small": lambda a, d: 0.98 * right(a, d),
+}
+
+
+class TestExercise(Exercise):
+    SLUG, CHECK, RIGHT, WRONG = SLUG, "check_scale", RIGHT, WRONG
