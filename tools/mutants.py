@@ -3,7 +3,8 @@
 A mutant is one small change inside a function or class that readers copy, in a shared cell or in the solution of the
 exercise: an operator, a comparison, a number, an axis, a name of another role, a call or a statement left out. It is
 caught if the tests of its page, `tests/pages/...`, fail. Code outside of functions is left alone, since its printed
-output checks it; and so is the check of an exercise, which is tried on wrong answers.
+output checks it; the check of an exercise, which is tried on wrong answers; and on which device a tensor lies, which
+`--device` checks.
 
 The result is `tests/pages/mutants.md`. It lists what no test catches, each with a reason that a person writes there.
 """
@@ -79,12 +80,14 @@ def mutants_of(slug):
     """Every mutant of a page, each once."""
     found = {}
     for cell in read_cells(Path("snippets", f"{slug}.md")):
-        if cell.name == "solution" or (cell.shared and cell.name != "check"):
+        if cell.name.startswith("solution") or (cell.shared and not cell.name.startswith("check")):
+            unchanged = ast.unparse(ast.parse(cell.code)) + "\n"
             for number in range(len(list(changes(ast.parse(cell.code))))):
                 tree = ast.parse(cell.code)  # each change is made in a tree of its own
                 old, new = list(changes(tree))[number]()
                 mutant = Mutant(slug, cell.name, old, new, ast.unparse(ast.fix_missing_locations(tree)) + "\n")
-                found.setdefault(mutant.code, mutant)
+                if mutant.code != unchanged:  # two equal arguments were swapped
+                    found.setdefault(mutant.code, mutant)
     return list(found.values())
 
 
@@ -164,19 +167,15 @@ def variants(node):
 
 def calls(node, other):
     """A call without one of its keywords, with its first arguments swapped, or of a method, left out."""
-    for keyword in node.keywords:
+    for keyword in (keyword for keyword in node.keywords if keyword.arg != "device"):
         yield other(keywords=[kept for kept in node.keywords if kept is not keyword])
     if len(node.args) > 1:
         yield other(args=[node.args[1], node.args[0], *node.args[2:]])
-    function = node.func
-    if isinstance(function, ast.Attribute) and ast.unparse(function.value) not in (
-        "torch",
-        "nn",
-        "F",
-        "self",
-        "super()",
-    ):
-        yield function.value
+    match node.func:
+        case ast.Attribute(attr="cpu" | "to"):
+            pass
+        case ast.Attribute() if ast.unparse(node.func.value) not in MODULES:
+            yield node.func.value
 
 
 def leave_out(body, number):

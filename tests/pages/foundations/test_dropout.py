@@ -1,0 +1,321 @@
+"""Dropout on attention weights: the page's code against PyTorch's own dropout, and the page's statistics."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+import transformers
+from torch import nn
+
+from tests.pages import properties as p
+from tests.pages.exercise import Exercise
+
+SLUG = "foundations/dropout"
+PAGE, SOLUTION = p.page_code(SLUG, "reduce"), p.page_code(SLUG, "solution")
+
+
+def masked_case(case):
+    """Scores of which some are -inf, none of them in key 0, with values, kept weights and a rate."""
+    scores = 2 * case.randn(case.B, case.Tq, case.Tk)
+    hidden = case.randn(case.B, case.Tq, case.Tk) > 0.5
+    hidden[..., 0] = False
+    keep = case.randn(case.B, case.Tq, case.Tk) > -0.5
+    rate = (case.seed % 9) / 10
+    return scores.masked_fill(hidden, -torch.inf), case.randn(case.B, case.Tk, case.D), keep, rate
+
+
+CASES = p.sizes(B=3, Tq=4, Tk=5, D=3).map(masked_case)
+MODULES = p.sizes(B=3, T=6, E=5, D=4)
+
+# -- references ----------------------------------------------------------------------------------
+
+
+def softmax_by_hand(scores):
+    return [math.exp(score) / sum(map(math.exp, scores)) for score in scores]
+
+
+def by_loops(scores, values, keep, rate, training):
+    """One Python float at a time: a kept weight counts 1/(1 - p) times, a dropped one not at all."""
+    contexts = torch.zeros(*scores.shape[:2], values.shape[2], dtype=torch.float64)
+    for b, item in enumerate(scores.tolist()):
+        for i, row in enumerate(item):
+            for j, weight in enumerate(softmax_by_hand(row)):
+                factor = float(keep[b, i, j]) / (1 - rate) if training else 1.0
+                contexts[b, i] += factor * weight * values[b, j]
+    return contexts
+
+
+def the_draw_of_torch(weights, rate, seed):
+    """What `F.dropout` makes of weights, and which of them it kept: the same draw on ones."""
+    p.seed_modules(seed)
+    dropped = F.dropout(weights, rate)
+    p.seed_modules(seed)
+    return dropped, F.dropout(torch.ones_like(weights), rate) > 0
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_solution_is_what_loops_compute(training):
+    p.equals_reference(lambda case: SOLUTION.attend(*case, training), lambda case: by_loops(*case, training), CASES)
+
+
+def agrees_with_torch(drop):
+    """The page's `drop` with the draw of `F.dropout` gives what `F.dropout` gives."""
+
+    def prove(case):
+        weights = torch.softmax(case[0], dim=-1)
+        dropped, keep = the_draw_of_torch(weights, case[3], seed=case[0].numel())
+        p.close(drop(weights, keep, case[3]), dropped)
+
+    p.for_all(CASES, prove)
+
+
+def test_drop_with_the_draw_of_torch_is_dropout_of_torch():
+    agrees_with_torch(PAGE.drop)
+
+
+def causal_reference(module, inputs):
+    """The module without its dropouts, by `F.scaled_dot_product_attention` and plain products."""
+    queries, keys, values = (inputs @ layer.weight.T for layer in (module.to_queries, module.to_keys, module.to_values))
+    context = F.scaled_dot_product_attention(queries, keys, values, is_causal=True)
+    return context @ module.to_output.weight.T + module.to_output.bias
+
+
+def evaluates_as_sdpa(code):
+    """In evaluation the module is causal attention, whatever its rate."""
+
+    def prove(case):
+        p.seed_modules(case.seed)
+        module = code.DropoutAttention(case.E, case.D, p=0.5).double().eval()
+        inputs = case.randn(case.B, case.T, case.E)
+        p.close(module(inputs), causal_reference(module, inputs))
+
+    p.for_all(MODULES, prove)
+
+
+def trains_with_two_draws(code):
+    """In training, drop the weights by one draw of `F.dropout`, then the output by the next."""
+
+    def prove(case):
+        p.seed_modules(case.seed)
+        module = code.DropoutAttention(case.E, case.D, p=0.3).double()
+        inputs = case.randn(case.B, case.T, case.E)
+        queries, keys, values = module.to_queries(inputs), module.to_keys(inputs), module.to_values(inputs)
+        hidden = torch.ones(case.T, case.T, dtype=torch.bool).triu(1)
+        scores = (queries @ keys.mT / math.sqrt(case.D)).masked_fill(hidden, -math.inf)
+        p.seed_modules(case.seed + 1)
+        wanted = F.dropout(module.to_output(F.dropout(scores.softmax(-1), 0.3) @ values), 0.3)
+        p.seed_modules(case.seed + 1)
+        p.close(module(inputs), wanted)
+
+    p.for_all(MODULES, prove)
+
+
+def has_three_projections_without_bias(code):
+    shapes = {name: tuple(parameter.shape) for name, parameter in code.DropoutAttention(5, 4, 0.1).named_parameters()}
+    projections = {f"to_{role}.weight": (4, 5) for role in ("queries", "keys", "values")}
+    assert shapes == projections | {"to_output.weight": (5, 4), "to_output.bias": (5,)}
+
+
+CLASS = p.page_code(SLUG, "class")
+MODULE_PROPERTIES = [evaluates_as_sdpa, trains_with_two_draws, has_three_projections_without_bias]
+
+
+@pytest.mark.parametrize("holds", MODULE_PROPERTIES)
+def test_the_module(holds):
+    holds(CLASS)
+
+
+def test_gradients_of_dropped_weights_are_zero_and_those_of_kept_ones_are_scaled():
+    weights = torch.rand(4, 5, dtype=torch.float64, requires_grad=True)
+    keep = torch.arange(20).view(4, 5) % 3 > 0
+    PAGE.drop(weights, keep, 0.2).sum().backward()
+    p.close(weights.grad, keep.double() / 0.8)
+
+
+# -- bugs: (cell, {text of the page: what somebody wrote}, which properties notice) ----------------
+
+DROP = "    return weights * keep / (1 - p)"
+FORWARD = "self.drop_weights(torch.softmax(scores, dim=-1))"
+BUGS = {
+    "the factor is 1/p": ("drop", {DROP: "    return weights * keep / p"}, [agrees_with_torch]),
+    "no factor": ("drop", {DROP: "    return weights * keep"}, [agrees_with_torch]),
+    "the factor is 1/(1 + p)": ("drop", {"(1 - p)": "(1 + p)"}, [agrees_with_torch]),
+    "kept and dropped swapped": ("drop", {"* keep /": "* (1 - keep * 1) /"}, [agrees_with_torch]),
+    "dropped weights are kept, too": ("drop", {"weights * keep /": "weights /"}, [agrees_with_torch]),
+    "dropout on the scores": (
+        "class",
+        {FORWARD: "torch.softmax(self.drop_weights(scores), dim=-1)"},
+        [trains_with_two_draws],
+    ),
+    "no dropout on the weights": ("class", {FORWARD: "torch.softmax(scores, dim=-1)"}, [trains_with_two_draws]),
+    "dropout in evaluation": (
+        "class",
+        {FORWARD: "nn.functional.dropout(torch.softmax(scores, dim=-1), self.drop_weights.p)"},
+        [evaluates_as_sdpa],
+    ),
+    "softmax over the queries": ("class", {"(scores, dim=-1)": "(scores, dim=-2)"}, MODULE_PROPERTIES[:2]),
+    "no dropout on the output": (
+        "class",
+        {"self.drop_output(self.to_output(context))": "self.to_output(context)"},
+        [trains_with_two_draws],
+    ),
+    "dropout before the output projection": (
+        "class",
+        {"self.drop_output(self.to_output(context))": "self.to_output(self.drop_output(context))"},
+        [trains_with_two_draws],
+    ),
+    "the mask is thrown away": ("class", {"scores = scores.masked": "scores.masked"}, MODULE_PROPERTIES[:2]),
+    "itself is hidden": ("class", {"diagonal=1": "diagonal=0"}, MODULE_PROPERTIES[:2]),
+    "scaled by the width of the model": (
+        "class",
+        {"queries.shape[-1] ** 0.5": "inputs.shape[-1] ** 0.5"},
+        MODULE_PROPERTIES[:2],
+    ),
+}
+CAUGHT = [(bug, holds) for bug, (_, _, properties) in BUGS.items() for holds in properties]
+
+
+@pytest.mark.parametrize(("bug", "holds"), CAUGHT, ids=lambda value: getattr(value, "__name__", value))
+def test_a_bug_is_caught(bug, holds):
+    cell, replacements, _ = BUGS[bug]
+    code = p.page_code(SLUG, cell, (cell, replacements))
+    assert p.catches(holds, code.drop if cell == "drop" else code)
+
+
+# -- what the page says, and no cell prints --------------------------------------------------------
+
+
+def test_the_pattern_of_the_page_is_that_of_the_notebook():
+    """`keep` marks the twos of `Dropout(0.5)(ones(6, 6))`, seed 123, as rasbt/LLMs-from-scratch#57 quotes them."""
+    printed = "220220 000202 222202 022002 020202 022220"
+    assert PAGE.keep.tolist() == [[int(digit) // 2 for digit in row] for row in printed.split()]
+
+
+def test_the_mean_of_many_real_draws_is_the_weights():
+    p.seed_modules(0)
+    mean = torch.stack([F.dropout(PAGE.weights, 0.2) for _ in range(10_000)]).mean(dim=0)
+    torch.testing.assert_close(mean, PAGE.weights, rtol=0, atol=0.03)
+
+
+def test_each_weight_is_dropped_on_its_own_not_a_fixed_share():
+    p.seed_modules(0)
+    kept = (F.dropout(torch.ones(1000, 36), 0.5) > 0).sum(dim=-1)
+    assert kept.min() < 12
+    assert kept.max() > 24
+
+
+def test_half_of_a_mib_per_head_at_4096_tokens_is_sixteen():
+    assert 4096**2 == 16 * 2**20
+
+
+def test_dividing_by_the_sum_loses_the_mean_and_makes_nan_of_a_lost_row():
+    dropped = PAGE.drop(PAGE.weights, PAGE.keep, 0.5)
+    again = dropped / dropped.sum(dim=-1, keepdim=True)
+    assert again[1].isnan().all()
+    assert again[0, 0] == 1
+
+
+@pytest.mark.parametrize("rate", [0.5, 0.2])
+def test_multihead_attention_returns_the_weights_after_dropout_in_training_alone(rate):
+    p.seed_modules(0)
+    mha = nn.MultiheadAttention(4, 1, dropout=rate, batch_first=True)
+    queries, key = torch.randn(1, 64, 4), torch.randn(1, 1, 4)
+    torch.testing.assert_close(mha(queries, key, key)[1].unique(), torch.tensor([0, 1 / (1 - rate)]))
+    assert (mha.eval()(queries, key, key)[1] == 1).all()
+
+
+def test_a_new_module_trains_and_dropout_has_no_parameters():
+    assert CLASS.DropoutAttention(3, 2, 0.1).training
+    assert list(nn.Dropout(0.1).parameters()) == []
+
+
+OLD = {"GPT2Config": "attn_pdrop", "BertConfig": "attention_probs_dropout_prob"}
+NEW = ["Llama", "Mistral", "Qwen3", "Gemma3Text", "Olmo3", "GptOss", "DeepseekV3"]
+
+
+def test_the_defaults_of_transformers():
+    assert {name: getattr(getattr(transformers, name)(), rate) for name, rate in OLD.items()} == dict.fromkeys(OLD, 0.1)
+    rates = {name: getattr(transformers, f"{name}Config")().attention_dropout for name in NEW}
+    assert rates == dict.fromkeys(NEW, 0.0)
+
+
+# -- the exercise ---------------------------------------------------------------------------------
+
+
+def answer(weigh, after=lambda context, keep, p, training: context):
+    """An answer from what it makes of scores, and of the contexts."""
+
+    def attend(scores, values, keep, p, training):
+        return after(weigh(scores, keep, p, training) @ values, keep, p, training)
+
+    return attend
+
+
+def trained(weigh):
+    """An answer that is right in evaluation."""
+    return answer(lambda s, k, p, training: weigh(s, k, p) if training else s.softmax(-1))
+
+
+def in_place(scores, values, keep, p, training):
+    weights = scores.exp_().div_(scores.sum(-1, keepdim=True))
+    return (weights * keep / (1 - p) if training else weights) @ values
+
+
+def filled(scores, values, keep, p, training):
+    weights = scores.softmax(-1)
+    if training:
+        weights = weights.masked_fill(keep.logical_not(), 0.0).div(1 - p)
+    return weights @ values
+
+
+def einsum(scores, values, keep, p, training):
+    factor = keep.to(scores.dtype) / (1 - p) if training else torch.ones_like(scores)
+    return torch.einsum("bqk,bkd->bqd", torch.softmax(scores, 2) * factor, values)
+
+
+def renormalised(scores, keep, p):
+    weights = scores.softmax(-1) * keep
+    return weights / weights.sum(-1, keepdim=True)
+
+
+RIGHT = {
+    "masked_fill": filled,
+    "einsum": einsum,
+    "where": trained(lambda s, k, p: torch.where(k, s.softmax(-1) / (1 - p), 0.0)),
+    "context scaled": lambda s, v, k, p, t: (s.softmax(-1) * k) @ v / (1 - p) if t else s.softmax(-1) @ v,
+}
+WRONG = {
+    "none": lambda *given: None,
+    "raises": lambda *given: 1 / 0,
+    "takes no mode": lambda scores, values, keep, p: values,
+    "a list": lambda s, v, k, p, t: (s.softmax(-1) @ v).tolist(),
+    "the weights": lambda s, v, k, p, t: s.softmax(-1),
+    "the values": lambda s, v, k, p, t: v[:, :4],
+    "1/p": trained(lambda s, k, p: s.softmax(-1) * k / p),
+    "always 2": trained(lambda s, k, p: s.softmax(-1) * k * 2),
+    "1 - p": trained(lambda s, k, p: s.softmax(-1) * k * (1 - p)),
+    "p": trained(lambda s, k, p: s.softmax(-1) * k * p),
+    "1/(1 + p)": trained(lambda s, k, p: s.softmax(-1) * k / (1 + p)),
+    "no factor": trained(lambda s, k, p: s.softmax(-1) * k),
+    "factor alone": trained(lambda s, k, p: s.softmax(-1) / (1 - p)),
+    "no dropout": answer(lambda s, k, p, t: s.softmax(-1)),
+    "keeps what is dropped": trained(lambda s, k, p: s.softmax(-1) * ~k / (1 - p)),
+    "in evaluation, too": answer(lambda s, k, p, t: s.softmax(-1) * k / (1 - p)),
+    "in evaluation alone": answer(lambda s, k, p, t: s.softmax(-1) if t else s.softmax(-1) * k / (1 - p)),
+    "factor in evaluation": answer(lambda s, k, p, t: s.softmax(-1) * (k if t else 1) / (1 - p)),
+    "times 1 - p in evaluation": answer(lambda s, k, p, t: s.softmax(-1) * k if t else s.softmax(-1) * (1 - p)),
+    "drops scores": trained(lambda s, k, p: (s * k / (1 - p)).softmax(-1)),
+    "drops scores as 0": trained(lambda s, k, p: s.masked_fill(~k, 0.0).softmax(-1)),
+    "hides dropped keys": trained(lambda s, k, p: s.masked_fill(~k, -1e9).softmax(-1)),
+    "renormalised": trained(renormalised),
+    "softmax over queries": trained(lambda s, k, p: s.softmax(-2) * k / (1 - p)),
+    "drops contexts": answer(
+        lambda s, k, p, t: s.softmax(-1), lambda c, k, p, t: c * k[..., :3] / (1 - p) if t else c
+    ),
+    "in place": in_place,
+}  # fmt: skip
+
+
+class TestExercise(Exercise):
+    SLUG, CHECK, RIGHT, WRONG = SLUG, "check_attend", RIGHT, WRONG
