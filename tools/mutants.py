@@ -52,6 +52,7 @@ NAMES = {
     "any": "all", "all": "any", "zeros": "ones", "ones": "zeros", "zeros_like": "ones_like", "ones_like": "zeros_like",
     "queries": "keys", "keys": "values", "values": "keys", "to_queries": "to_keys", "to_keys": "to_values",
     "to_values": "to_keys", "W_query": "W_key", "W_key": "W_value", "W_value": "W_key", "scores": "weights",
+    "W_Q": "W_K", "W_K": "W_V", "W_V": "W_K", "b_Q": "b_K", "b_V": "b_K",
 }  # fmt: skip
 
 
@@ -240,7 +241,7 @@ def run_tests(mutant):
         return parts
 
     properties.read_cells, properties.with_bug = read_mutant, with_bug
-    exercise.solution.cache_clear()
+    exercise.executed.cache_clear()
     return pytest.main([str(tests_of(mutant.slug)), "-x", "-q", "-p", "no:cacheprovider"])
 
 

@@ -84,10 +84,11 @@ def languages(slug):
     return sorted(page.relative_to(ROOT / "docs").parts[0] for page in ROOT.glob(f"docs/*/{slug}.md"))
 
 
-def numbers_of_the_exercise(slug, language):
+def numbers_of_the_exercise(slug, language, part=""):
     """The numbers of two and more digits that the prose of the exercise of a page states."""
     page = (ROOT / "docs" / language / f"{slug}.md").read_text(encoding="utf-8")
-    section = re.search(r"^## [^\n]*\{#exercise\}$(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)[1]
+    heading = rf"^## [^\n]*\{{#exercise{part}\}}$"
+    section = re.search(rf"{heading}(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)[1]
     prose = "\n".join(line for line in section.splitlines() if not INCLUDE.fullmatch(line))
     for not_prose in (r"`[^`]*`", r"\$[^$]*\$", r"\]\([^)]*\)"):
         prose = re.sub(not_prose, " ", prose)

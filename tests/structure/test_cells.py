@@ -9,6 +9,7 @@ from tools.cells.source import INCLUDE, read_includes
 
 ALLOWED_IMPORTS = {"torch", "math"}
 ALLOWED_IN_LABS = ALLOWED_IMPORTS | {"matplotlib"}
+ALLOWED_ON = {"foundations/einsum": ALLOWED_IMPORTS | {"einops"}}  # where another package is the subject
 
 
 def test_every_cell_is_shown_once_and_in_order(root, slug, cells, language):
@@ -55,7 +56,7 @@ def test_an_output_prints_something(cells):
 
 
 def test_a_reader_needs_nothing_but_torch(slug, cells):
-    allowed = ALLOWED_IN_LABS if slug.startswith("labs/") else ALLOWED_IMPORTS
+    allowed = ALLOWED_IN_LABS if slug.startswith("labs/") else ALLOWED_ON.get(slug, ALLOWED_IMPORTS)
     for cell in cells:
         for node in ast.walk(ast.parse(cell.code)):
             if isinstance(node, ast.Import):

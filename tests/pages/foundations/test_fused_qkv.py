@@ -1,0 +1,677 @@
+"""Fused QKV: the page's module against PyTorch, transformers and plain loops, and rows read in a wrong order."""
+
+import copy
+import itertools
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.func import functional_call
+from transformers import BloomConfig, GPT2Config, GPTNeoXConfig, WhisperConfig
+from transformers.models.bloom.modeling_bloom import BloomAttention
+from transformers.models.gpt2.modeling_gpt2 import GPT2Attention
+from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXAttention
+from transformers.models.whisper.modeling_whisper import WhisperAttention
+
+from tests.pages import properties as p
+from tests.pages.exercise import Exercise
+
+SLUG = "foundations/fused-qkv"
+PAGE, SOLUTION = p.page_code(SLUG, "class"), p.page_code(SLUG, "solution")
+SIZES = p.sizes(B=3, T=5, H=4, D=3, extra=(0, 2))
+LAYOUTS = "blocks", "heads", "conv1d"
+
+# -- the module, drawn ---------------------------------------------------------------------------
+
+
+def with_square(code, case):
+    """A module whose width is H * D, which is what the classes of torch and transformers ask for."""
+    p.seed_modules(case.seed)
+    case.E = case.H * case.D
+    case.attention = code.FusedAttention(case.E, case.H).double()
+    case.inputs = case.randn(case.B, case.T, case.E)
+    return case
+
+
+def square(code):
+    return SIZES.map(lambda case: with_square(code, case))
+
+
+def a_few():
+    drawn = [{"B": 3, "T": 5, "H": H, "D": D, "seed": seed} for seed, (H, D) in enumerate(((2, 3), (3, 2), (5, 4)))]
+    return [with_square(PAGE, p.seeded(case)) for case in drawn]
+
+
+def free(code):
+    """A module whose heads have a width of their own."""
+
+    def build(case):
+        p.seed_modules(case.seed)
+        case.E = case.H * case.D + case.extra
+        case.attention = code.FusedAttention(case.E, case.H, case.D).double()
+        case.inputs = case.randn(case.B, case.T, case.E)
+        return case
+
+    return SIZES.map(build)
+
+
+# -- references ----------------------------------------------------------------------------------
+
+
+def by_the_sum(case):
+    """One head at a time: rows of the weight by their number, and a sum over heads; outputs and weights."""
+    qkv, output = case.attention.to_qkv, case.attention.to_output
+    outputs, weights = output.bias, []
+    for head in range(case.H):
+        roles = []
+        for role in range(3):
+            start = (role * case.H + head) * case.D
+            rows = range(start, start + case.D)
+            roles.append(torch.stack([case.inputs @ qkv.weight[row] + qkv.bias[row] for row in rows], dim=-1))
+        queries, keys, values = roles
+        exponentials = torch.exp(torch.einsum("btd,bsd->bts", queries, keys) / case.D**0.5)
+        weights.append(exponentials / exponentials.sum(dim=-1, keepdim=True))
+        W_O = output.weight[:, head * case.D : (head + 1) * case.D]
+        outputs = outputs + torch.einsum("bts,bsd,ed->bte", weights[-1], values, W_O)
+    return outputs, torch.stack(weights, dim=1)
+
+
+def multihead_attention(case):
+    attention = nn.MultiheadAttention(case.E, case.H, batch_first=True, dtype=torch.float64)
+    qkv, output = case.attention.to_qkv, case.attention.to_output
+    state = {"in_proj_weight": qkv.weight, "in_proj_bias": qkv.bias}
+    attention.load_state_dict(state | {f"out_proj.{name}": tensor for name, tensor in output.state_dict().items()})
+    return attention(case.inputs, case.inputs, case.inputs, average_attn_weights=False)
+
+
+def loaded(theirs, convert, case, fused, output, layout):
+    """A module of transformers with our parameters, in its own layout."""
+    theirs = theirs.double()
+    qkv, out = case.attention.to_qkv, case.attention.to_output
+    transpose = layout == "conv1d"
+    rows = "heads" if layout == "heads" else "blocks"
+    bias = convert(qkv.bias[:, None], case.H, "blocks", rows)[:, 0]
+    with torch.no_grad():
+        getattr(theirs, fused).weight.copy_(convert(qkv.weight, case.H, "blocks", layout))
+        getattr(theirs, fused).bias.copy_(bias)
+        getattr(theirs, output).weight.copy_(out.weight.T if transpose else out.weight)
+        getattr(theirs, output).bias.copy_(out.bias)
+    return theirs.eval()
+
+
+def gpt2(case, convert):
+    config = GPT2Config(n_embd=case.E, n_head=case.H, attn_implementation="eager")
+    attention = loaded(GPT2Attention(config, layer_idx=0), convert, case, "c_attn", "c_proj", "conv1d")
+    return attention(case.inputs)
+
+
+def gpt_neox(case, convert):
+    """The rotation of angle 0 turns nothing."""
+    config = GPTNeoXConfig(hidden_size=case.E, num_attention_heads=case.H, attn_implementation="eager")
+    attention = loaded(GPTNeoXAttention(config, layer_idx=0), convert, case, "query_key_value", "dense", "heads")
+    attention.rotary_ndims = 2 * (case.D // 2)
+    angles = torch.zeros(case.B, case.T, attention.rotary_ndims, dtype=torch.float64)
+    return attention(case.inputs, None, position_embeddings=(angles.cos(), angles.sin()))
+
+
+def bloom(case, convert):
+    """A bias of 0 in place of ALiBi, and a residual of 0; its softmax runs in float32."""
+    config = BloomConfig(hidden_size=case.E, n_head=case.H)
+    attention = loaded(BloomAttention(config, layer_idx=0), convert, case, "query_key_value", "dense", "heads")
+    alibi = torch.zeros(case.B * case.H, 1, case.T, dtype=torch.float64)
+    return attention(case.inputs, torch.zeros_like(case.inputs), alibi, None)
+
+
+@pytest.mark.parametrize(("theirs", "tolerance"), [(gpt2, 1e-9), (gpt_neox, 1e-6), (bloom, 1e-6)])
+def test_the_module_gives_what_transformers_gives_once_the_rows_are_converted(theirs, tolerance):
+    for case in a_few():
+        for ours, result in zip(case.attention(case.inputs), theirs(case, SOLUTION.convert_qkv)):
+            p.close(ours, result, tolerance)
+
+
+@pytest.mark.parametrize("theirs", [gpt2, gpt_neox, bloom])
+def test_without_conversion_transformers_gives_something_else_or_refuses(theirs):
+    def unconverted(weight, *_):
+        return weight
+
+    case = a_few()[0]
+    if theirs is gpt2:
+        with pytest.raises(RuntimeError, match="must match the size"):
+            theirs(case, unconverted)
+    else:
+        assert (theirs(case, unconverted)[0] - case.attention(case.inputs)[0]).abs().max() > 1e-2
+
+
+# -- what holds for the module -------------------------------------------------------------------
+
+
+def equals_the_sum_over_heads(code):
+    def prove(case):
+        for ours, theirs in zip(case.attention(case.inputs), by_the_sum(case), strict=True):
+            p.close(ours, theirs)
+
+    p.for_all(free(code), prove)
+
+
+def equals_multihead_attention(code):
+    def prove(case):
+        for ours, theirs in zip(case.attention(case.inputs), multihead_attention(case), strict=True):
+            p.close(ours, theirs)
+
+    p.for_all(square(code), prove)
+
+
+def gradients_equal_those_of_the_sum(code):
+    def prove(case):
+        parameters, outward = list(case.attention.parameters()), case.randn(case.B, case.T, case.E)
+        ours = torch.autograd.grad(case.attention(case.inputs)[0], parameters, outward)
+        for one, other in zip(ours, torch.autograd.grad(by_the_sum(case)[0], parameters, outward)):
+            p.close(one, other, 1e-9)
+
+    p.for_all(free(code), prove)
+
+
+def attend_gives_the_contexts_of_the_heads(code):
+    def prove(case):
+        context, weights = case.attention.attend(case.inputs)
+        assert context.shape == (case.B, case.H, case.T, case.D)
+        rows = case.attention.to_qkv(case.inputs)[..., -case.H * case.D :]
+        values = rows.unflatten(-1, (case.H, case.D)).transpose(1, 2)
+        p.close(context, weights @ values)
+
+    p.for_all(free(code), prove)
+
+
+def items_of_a_batch_do_not_meet(code):
+    p.padded_equals_alone(
+        lambda case: case.attention(case.inputs)[0],
+        lambda case, item: case.attention(case.inputs[item : item + 1])[0][0],
+        free(code),
+    )
+
+
+def stateless(code):
+    p.stateless(lambda case: (case.attention, [case.inputs], [-case.inputs]), free(code))
+
+
+def finite_for_large_scores(code):
+    p.finite_rows(lambda case: case.attention(1e4 * case.inputs)[0], free(code))
+
+
+def the_width_of_a_head_is_E_over_H_unless_given(code):
+    assert code.FusedAttention(12, 3).head_dim == 4
+    assert code.FusedAttention(12, 3, 5).to_qkv.weight.shape == (45, 12)
+    assert code.FusedAttention(12, 3, 5).to_output.weight.shape == (12, 15)
+
+
+PROPERTIES = [
+    equals_the_sum_over_heads,
+    equals_multihead_attention,
+    gradients_equal_those_of_the_sum,
+    attend_gives_the_contexts_of_the_heads,
+    items_of_a_batch_do_not_meet,
+    stateless,
+    finite_for_large_scores,
+    the_width_of_a_head_is_E_over_H_unless_given,
+]
+VALUES = [equals_the_sum_over_heads, equals_multihead_attention]
+CUT = "queries, keys, values = qkv.unbind(2)"
+SOFTMAX = "weights = scores.softmax(dim=-1)"
+BUGS = {  # what the bug makes of the lines of the class, and the properties that catch it
+    "read per head": ({"3, H, D)\n": "H, 3, D).transpose(2, 3)\n"}, VALUES),
+    "heads inside the width": ({"3, H, D)\n": "3, D, H).mT\n"}, VALUES),
+    "tokens and heads reshaped": ({".transpose(1, 3)": ".reshape(B, H, 3, T, D)"}, VALUES),
+    "queries and keys swapped": ({CUT: "keys, queries, values = qkv.unbind(2)"}, VALUES),
+    "keys and values swapped": ({CUT: "queries, values, keys = qkv.unbind(2)"}, VALUES),
+    "keys as values": ({"weights @ values, weights": "weights @ keys, weights"}, VALUES),
+    "values in the softmax": (
+        {"weights @ values, weights": "(scores @ values).softmax(dim=-1), weights"},
+        [*VALUES, attend_gives_the_contexts_of_the_heads],
+    ),
+    "scaled by all heads": ({"D**0.5": "(H * D) ** 0.5"}, VALUES),
+    "not scaled": ({" / D**0.5": ""}, VALUES),
+    "softmax over the queries": ({SOFTMAX: "weights = scores.softmax(dim=-2)"}, VALUES),
+    "softmax over the heads": ({SOFTMAX: "weights = scores.softmax(dim=1)"}, VALUES),
+    "no subtraction of the largest score": (
+        {SOFTMAX: "weights = scores.exp() / scores.exp().sum(dim=-1, keepdim=True)"},
+        [finite_for_large_scores],
+    ),
+    "contexts joined without a transpose": (
+        {"context.transpose(1, 2).flatten(2)": "context.reshape(*inputs.shape[:2], -1)"},
+        VALUES,
+    ),
+    "output projection forgotten": (
+        {"self.to_output(context.transpose(1, 2).flatten(2))": "context.transpose(1, 2).flatten(2)"},
+        VALUES,
+    ),
+    "inputs added already": ({"flatten(2)), weights": "flatten(2)) + inputs, weights"}, VALUES),
+    "head_dim ignored": (
+        {"head_dim or width": "width"},
+        [equals_the_sum_over_heads, the_width_of_a_head_is_E_over_H_unless_given],
+    ),
+    "batch of one thing": (
+        {"3, H, D)\n": "3, H, D).mean(0, True).expand(B, T, 3, H, D)\n"},
+        [items_of_a_batch_do_not_meet],
+    ),
+    "inputs scaled in place": ({"H, D = self": "inputs.mul_(2); H, D = self"}, [stateless]),
+    "weights detached": ({SOFTMAX: f"{SOFTMAX}.detach()"}, [gradients_equal_those_of_the_sum]),
+}
+
+
+@pytest.mark.parametrize("holds", PROPERTIES)
+def test_the_module_has_the_property(holds):
+    holds(PAGE)
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_known_bug_is_caught_by_the_properties_that_the_table_names(bug):
+    replacements, catching = BUGS[bug]
+    code = p.page_code(SLUG, "class", ("class", replacements))
+    assert catching
+    assert [holds for holds in catching if not p.catches(holds, code)] == []
+
+
+@pytest.mark.parametrize("holds", PROPERTIES)
+def test_every_property_catches_a_bug(holds):
+    assert any(holds in catching for _, catching in BUGS.values())
+
+
+# -- the module of the page before, and the gap of the bug cell -----------------------------------
+
+
+def reduces(bug=None):
+    names, printed = p.run_cell(SLUG, "reduce", bug)
+    assert printed == "True\n"
+    inputs = torch.randn(names.B, names.T, names.E)
+    outputs = [names.separate.to_output, names.separate.to_queries, names.separate.to_keys, names.separate.to_values]
+    assert len({id(layer) for layer in outputs}) == 4
+    torch.testing.assert_close(names.separate(inputs), names.fused(inputs)[0])
+
+
+def test_three_layers_are_the_fused_module():
+    reduces()
+
+
+@pytest.mark.parametrize(
+    "replacements",
+    [
+        {"weights @ values": "weights @ keys"},
+        {"queries @ keys.mT": "keys @ queries.mT"},
+        {"D**0.5": "E**0.5"},
+        {"dim=-1": "dim=-2"},
+        {"part.transpose(1, 2)": "part.reshape(B, H, T, D)"},
+        {"context.transpose(1, 2)": "context.reshape(B, T, H, D)"},
+        {"layers = self.to_queries, self.to_keys,": "layers = self.to_keys, self.to_queries,"},
+        {"layers = separate.to_queries, separate.to_keys,": "layers = separate.to_keys, separate.to_queries,"},
+    ],
+)
+def test_a_bug_in_the_separate_module_is_seen(replacements):
+    assert p.catches(reduces, ("reduce", replacements))
+
+
+# -- the converter of the solution -----------------------------------------------------------------
+
+
+def layout_by_loops(weights, layout):
+    """(3, H, D, E) as that layout stores it, row by row."""
+    _, H, D, _ = weights.shape
+    if layout == "heads":
+        rows = [weights[role, head, d] for head, role, d in itertools.product(range(H), range(3), range(D))]
+    else:
+        rows = [weights[role, head, d] for role, head, d in itertools.product(range(3), range(H), range(D))]
+    return torch.stack(rows, dim=1 if layout == "conv1d" else 0)
+
+
+def converts(convert):
+    def prove(case):
+        weights = case.randn(3, case.H, case.D, case.H * case.D + case.extra)
+        for source, target in itertools.product(LAYOUTS, repeat=2):
+            given = layout_by_loops(weights, source)
+            kept = given.clone()
+            assert torch.equal(convert(given, case.H, source, target), layout_by_loops(weights, target))
+            assert torch.equal(given, kept)
+
+    p.for_all(SIZES, prove)
+
+
+CONVERT_BUGS = {
+    "source not transposed": {'weight.T if source == "conv1d" else weight': "weight"},
+    "target not transposed": {'rows.T if target == "conv1d" else rows': "rows"},
+    "per head read as blocks": {"num_heads, 3, -1, E).transpose(0, 1)": "3, num_heads, -1, E)"},
+    "per head not swapped": {".reshape(num_heads, 3, -1, E).transpose(0, 1)": ".reshape(num_heads, 3, -1, E)"},
+    "target never per head": {'if target == "heads"': "if False"},
+    "target always per head": {'if target == "heads"': "if True"},
+    "width of the wrong side": {"rows.shape[1]": "weight.shape[1]"},
+}
+
+
+def test_the_solution_converts_every_layout_into_every_other():
+    converts(SOLUTION.convert_qkv)
+
+
+@pytest.mark.parametrize("bug", CONVERT_BUGS)
+def test_a_bug_of_the_converter_is_seen(bug):
+    convert = p.page_code(SLUG, "solution", ("solution", CONVERT_BUGS[bug])).convert_qkv
+    assert p.catches(converts, convert)
+
+
+def test_the_check_stores_each_layout_as_the_loops_do():
+    def prove(case):
+        weights = case.randn(3, case.H, case.D, case.H * case.D + case.extra)
+        for layout in LAYOUTS:
+            found = SOLUTION.stored(weights, layout)
+            assert torch.equal(found, layout_by_loops(weights, layout))
+            assert found.is_contiguous(), "a checkpoint is"
+
+    p.for_all(SIZES, prove)
+
+
+# -- the claims of the page ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def attention():
+    """The module of the page's cells, in float64, its parameters those of the same seed."""
+    p.seed_modules(2)
+    return PAGE.FusedAttention(PAGE.E, PAGE.H).double()
+
+
+@pytest.fixture
+def tokens():
+    return PAGE.inputs.double()
+
+
+def test_doubled_value_rows_move_no_weight_by_even_one_bit(attention, tokens):
+    weight = attention.to_qkv.weight.clone()
+    weight[2 * PAGE.E :] *= 2
+    before, after = attention(tokens), functional_call(attention, {"to_qkv.weight": weight}, tokens)
+    assert torch.equal(before[1], after[1])
+    assert not torch.allclose(before[0], after[0])
+
+
+def test_the_probe_tells_blocks_from_per_head(attention, tokens):
+    """Rows 4 to 7: the queries of head 1 in blocks, the keys of head 0 per head."""
+
+    def heads_that_move(model, read):
+        weight = model.to_qkv.weight.clone()
+        weight[4:8] *= 2
+        before = functional_call(model, read(model.to_qkv.weight), tokens)[1]
+        after = functional_call(model, read(weight), tokens)[1]
+        return [bool((after - before)[:, head].abs().max() > 1e-9) for head in range(PAGE.H)]
+
+    def blocks(weight):
+        return {"to_qkv.weight": weight}
+
+    def per_head(weight):
+        return {"to_qkv.weight": SOLUTION.convert_qkv(weight, PAGE.H, "heads", "blocks")}
+
+    assert heads_that_move(attention, blocks) == [False, True]
+    assert heads_that_move(attention, per_head) == [True, False]
+
+
+def test_the_first_and_the_last_block_of_rows_stay_in_place_and_the_others_move():
+    names = p.page_code(SLUG, "layouts")
+    stay = (names.blocks == names.per_head.transpose(0, 1)).all(dim=-1).flatten()
+    assert stay.tolist() == [True, False, False, False, False, True]
+
+
+@pytest.mark.parametrize("H", [2, 3, 4])
+def test_converting_the_wrong_way_is_right_with_three_heads_only(H):
+    weight = torch.arange(3.0 * H * 5 * 2).view(-1, 2)
+    there = SOLUTION.convert_qkv(weight, H, "blocks", "heads")
+    twice = SOLUTION.convert_qkv(there, H, "blocks", "heads")
+    assert torch.equal(twice, weight) == (H == 3)
+
+
+def test_weights_with_rows_in_a_wrong_order_still_sum_to_1(attention, tokens):
+    rows = torch.randperm(3 * PAGE.E, generator=torch.Generator().manual_seed(0))
+    wrong = {"to_qkv.weight": attention.to_qkv.weight[rows], "to_qkv.bias": attention.to_qkv.bias[rows]}
+    p.close(
+        functional_call(attention, wrong, tokens)[1].sum(dim=-1), torch.ones(PAGE.B, PAGE.H, PAGE.T).double(), 1e-12
+    )
+
+
+def test_chunk_copies_nothing_and_equals_the_slices(attention, tokens):
+    qkv = attention.to_qkv(tokens)
+    parts = qkv.chunk(3, dim=-1)
+    assert {part.untyped_storage().data_ptr() for part in parts} == {qkv.untyped_storage().data_ptr()}
+    assert torch.equal(torch.cat(parts, dim=-1), qkv)
+
+
+def test_the_bias_of_the_keys_moves_nothing_and_that_of_the_values_passes_through(attention, tokens):
+    outputs, weights = attention(tokens)
+    E = PAGE.E
+    keyless = attention.to_qkv.bias.clone()
+    keyless[E : 2 * E] = 100
+    moved = functional_call(attention, {"to_qkv.bias": keyless}, tokens)
+    p.close(moved[1], weights, 1e-9)
+    valueless = attention.to_qkv.bias.clone()
+    valueless[2 * E :] = 0
+    without = functional_call(attention, {"to_qkv.bias": valueless}, tokens)
+    passed = attention.to_output.weight @ attention.to_qkv.bias[2 * E :]
+    assert torch.equal(without[1], weights)
+    p.close(outputs - without[0], passed.expand_as(outputs))
+
+
+def test_with_dropout_on_the_weights_the_bias_of_the_values_does_not_pass_through():
+    weights = torch.tensor([[0.2, 0.3, 0.5], [0.6, 0.1, 0.3]])
+    dropped = weights * torch.tensor([[2.0, 0, 2], [0, 2, 0]])
+    b = torch.tensor([1.0, -2.0])
+    torch.testing.assert_close(weights @ b.expand(3, 2), b.expand(2, 2))
+    assert not torch.allclose(dropped @ b.expand(3, 2), b.expand(2, 2))
+
+
+def test_with_rotary_positions_the_bias_of_the_keys_counts():
+    def rotate(rows):
+        angles = torch.arange(len(rows)).float()
+        x, y = rows.unbind(-1)
+        return torch.stack([x * angles.cos() - y * angles.sin(), x * angles.sin() + y * angles.cos()], dim=-1)
+
+    queries, keys = torch.randn(2, 5, 2, generator=torch.Generator().manual_seed(0))
+    b = torch.tensor([1.0, -2.0])
+    weights = [(rotate(queries) @ rotate(rows).T).softmax(dim=-1) for rows in (keys, keys + b)]
+    plain = [(queries @ rows.T).softmax(dim=-1) for rows in (keys, keys + b)]
+    torch.testing.assert_close(*plain)
+    assert (weights[0] - weights[1]).abs().max() > 0.1
+
+
+def test_whisper_has_no_bias_on_its_keys_and_one_on_the_others():
+    attention = WhisperAttention(12, 3, config=WhisperConfig())
+    biases = [getattr(attention, name).bias is not None for name in ("q_proj", "k_proj", "v_proj", "out_proj")]
+    assert biases == [True, False, True, True]
+
+
+def test_at_the_width_of_gpt2_the_layer_has_as_many_parameters_as_that_of_gpt2():
+    E = 768
+    with torch.device("meta"):
+        ours, theirs = PAGE.FusedAttention(E, 12), GPT2Attention(GPT2Config(), layer_idx=0)
+    counts = [sum(tensor.numel() for tensor in module.parameters()) for module in (ours, theirs)]
+    assert counts == [4 * E**2 + 4 * E] * 2 == [2362368] * 2
+
+
+def test_values_and_output_of_a_head_could_be_one_matrix(attention, tokens):
+    D, E = PAGE.D, PAGE.E
+    W_V = attention.to_qkv.weight[2 * E : 2 * E + D].T
+    W_O = attention.to_output.weight[:, :D].T
+    weights = attention(tokens)[1][:, 0]
+    p.close(weights @ (tokens @ W_V) @ W_O, weights @ tokens @ (W_V @ W_O))
+    assert torch.linalg.matrix_rank(W_V @ W_O) == D
+
+
+def test_heads_exchanged_in_both_layers_change_nothing(attention, tokens):
+    swapped = copy.deepcopy(attention)
+    rows = torch.arange(3 * PAGE.E).view(3, PAGE.H, PAGE.D).flip(1).flatten()
+    columns = torch.arange(PAGE.E).view(PAGE.H, PAGE.D).flip(0).flatten()
+    with torch.no_grad():
+        swapped.to_qkv.weight.copy_(attention.to_qkv.weight[rows])
+        swapped.to_qkv.bias.copy_(attention.to_qkv.bias[rows])
+    half = swapped(tokens)[0]
+    with torch.no_grad():
+        swapped.to_output.weight.copy_(attention.to_output.weight[:, columns])
+    right = attention(tokens)[0]
+    assert (half - right).abs().max() > 0.1
+    p.close(swapped(tokens)[0], right)
+
+
+def test_a_forgotten_transpose_of_the_fused_weight_does_not_load(attention):
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        attention.to_qkv.load_state_dict({"weight": attention.to_qkv.weight.T, "bias": attention.to_qkv.bias})
+
+
+def test_the_bug_cell_counts_zero_for_the_right_order_only():
+    gap = p.page_code(SLUG, "bug").gap
+    rows = torch.arange(3 * PAGE.E)
+    assert gap(rows, rows) == "0.0000"
+    assert float(gap(rows.flip(0), rows)) > 0.1
+    assert float(gap(rows, rows.flip(0))) > 0.1
+
+
+def test_the_contexts_with_the_values_inside_are_what_the_cell_says():
+    names, printed = p.run_cell(SLUG, "inside")
+    rows = names.inside.sum(dim=-1)
+    torch.testing.assert_close(rows, torch.ones_like(rows))
+    values, weights = names.values, names.scores.softmax(dim=-1)
+    right = F.scaled_dot_product_attention(names.queries, names.keys, values)
+    torch.testing.assert_close(weights @ values, right)
+    assert printed == f"{(names.inside - right).abs().max():.4f}\n"
+
+
+# -- the exercise --------------------------------------------------------------------------------
+
+
+def convert(weight, num_heads, source, target, read=None, write=None):
+    """Right unless `read` or `write` say otherwise: from rows to (3, H, D, E), and back to rows."""
+    rows = weight.T if source == "conv1d" else weight
+    E = rows.shape[1]
+    if source == "heads":
+        parts = (read or (lambda r: r.reshape(num_heads, 3, -1, E).transpose(0, 1)))(rows)
+    else:
+        parts = rows.reshape(3, num_heads, -1, E)
+    if target == "heads":
+        parts = (write or (lambda q: q.transpose(0, 1)))(parts)
+    rows = parts.flatten(0, 2)
+    return rows.T if target == "conv1d" else rows
+
+
+def order(length, num_heads, layout):
+    """The number in blocks of each row of a layout."""
+    blocks = torch.arange(length).view(3, num_heads, -1)
+    return (blocks.transpose(0, 1) if layout == "heads" else blocks).flatten()
+
+
+def by_index(weight, num_heads, source, target):
+    rows = weight.T if source == "conv1d" else weight
+    in_blocks = rows[order(len(rows), num_heads, source).argsort()]
+    rows = in_blocks[order(len(rows), num_heads, target)]
+    return rows.T if target == "conv1d" else rows
+
+
+def by_lists(weight, num_heads, source, target):
+    rows = list((weight.T if source == "conv1d" else weight).unbind())
+    D = len(rows) // (3 * num_heads)
+
+    def place(role, head, d, layout):
+        return (head * 3 + role if layout == "heads" else role * num_heads + head) * D + d
+
+    found = [None] * len(rows)
+    for role, head, d in itertools.product(range(3), range(num_heads), range(D)):
+        found[place(role, head, d, target)] = rows[place(role, head, d, source)]
+    return torch.stack(found, dim=1 if target == "conv1d" else 0)
+
+
+def in_place(weight, num_heads, source, target):
+    found = convert(weight, num_heads, source, target).clone()
+    weight.zero_()
+    return found
+
+
+def shuffled_in_place(weight, num_heads, source, target):
+    found = convert(weight, num_heads, source, target).clone()
+    return weight.copy_(found) if found.shape == weight.shape else found
+
+
+def stops(*_):
+    raise KeyError("heads")
+
+
+def fixed(H=None, D=None, E=None):
+    def answer(weight, num_heads, source, target):
+        rows = weight.T if source == "conv1d" else weight
+        parts = rows.reshape(H or num_heads, 3, D or -1, E or rows.shape[1])
+        blocks = rows.reshape(3, H or num_heads, D or -1, E or rows.shape[1])
+        parts = parts.transpose(0, 1) if source == "heads" else blocks
+        parts = parts.transpose(0, 1) if target == "heads" else parts
+        rows = parts.flatten(0, 2)
+        return rows.T if target == "conv1d" else rows
+
+    return answer
+
+
+def only_transposes(weight, num_heads, source, target):
+    return weight.T if (source == "conv1d") != (target == "conv1d") else weight
+
+
+def wrong_way(weight, num_heads, source, target):
+    """Swaps as if (3, H) stood where (H, 3) stands."""
+    if (source == "heads") == (target == "heads"):
+        return convert(weight, num_heads, source, target)
+    rows = weight.T if source == "conv1d" else weight
+    sizes = (3, num_heads) if source == "heads" else (num_heads, 3)
+    rows = rows.reshape(*sizes, -1, rows.shape[1]).transpose(0, 1).flatten(0, 2)
+    return rows.T if target == "conv1d" else rows
+
+
+def mixed(roles, end="target"):
+    """The three roles in another order on the way out of blocks."""
+
+    def answer(weight, num_heads, source, target):
+        if source == target:
+            return weight
+        blocks = convert(weight, num_heads, source, "blocks")
+        blocks = blocks.reshape(3, -1, blocks.shape[1])[list(roles)].flatten(0, 1)
+        return convert(blocks, num_heads, "blocks", target)
+
+    return answer
+
+
+RIGHT = {
+    "the solution's way": convert,
+    "rows by their numbers": by_index,
+    "lists and loops": by_lists,
+    "contiguous": lambda w, h, s, t: by_index(w, h, s, t).contiguous(),
+}
+WRONG = {
+    "nothing": lambda *_: None,
+    "stops": stops,
+    "a list": lambda *given: convert(*given).tolist(),
+    "a numpy array": lambda *given: convert(*given).numpy(),
+    "the weight as it is": lambda weight, *_: weight,
+    "always transposed": lambda weight, *_: weight.T,
+    "only transposes": only_transposes,
+    "another dtype": lambda *given: convert(*given).double(),
+    "integers": lambda *given: convert(*given).long(),
+    "one row short": lambda *given: convert(*given)[:-1],
+    "with its parts apart": lambda weight, h, s, t: convert(weight, h, s, t).unflatten(0, (3, -1)),
+    "the wrong way": wrong_way,
+    "source and target exchanged": lambda w, h, s, t: convert(w, h, t, s),
+    "per head read without the swap": lambda *g: convert(*g, read=lambda r: r.reshape(3, g[1], -1, r.shape[1])),
+    "per head written without the swap": lambda *g: convert(*g, write=lambda parts: parts),
+    "per head by single rows": lambda *g: convert(
+        *g, read=lambda r: r.reshape(-1, 3, g[1], r.shape[1]).permute(1, 2, 0, 3)
+    ),
+    "roles innermost": lambda *g: convert(*g, write=lambda parts: parts.permute(1, 2, 0, 3)),
+    "width of a head before the heads": lambda *g: convert(*g, write=lambda parts: parts.transpose(0, 2)),
+    "heads reversed": lambda *g: convert(*g, write=lambda parts: parts.transpose(0, 1).flip(0)),
+    "two heads whatever is said": fixed(H=2),
+    "heads of width 3": fixed(D=3),
+    "queries, values, keys": mixed((0, 2, 1)),
+    "keys first": mixed((1, 0, 2)),
+    "zeroes what it is given": in_place,
+    "converts in place": shuffled_in_place,
+    "transposes conv1d only on the way in": lambda w, h, s, t: convert(w, h, s, "blocks" if t == "conv1d" else t),
+}
+
+
+class TestExercise(Exercise):
+    SLUG, CHECK, RIGHT, WRONG = SLUG, "check_convert", RIGHT, WRONG
