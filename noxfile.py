@@ -57,7 +57,7 @@ def tests(session):
     if session.posargs:
         session.error("tests runs everything and takes no arguments; for a part: nox -s cells -- tests/structure")
     check_style(session)
-    run(session, "torch-env", "pytest", "-n", "auto", "--dist", "loadfile")
+    run(session, "torch-env", "pytest", "-n", "auto", "--dist", "worksteal")
     run(session, "torch-env", "pytest", "snippets", "tests/device", "--device", "sim")
 
 

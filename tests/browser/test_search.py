@@ -82,9 +82,9 @@ def test_the_chinese_pages_say_the_words_that_readers_look_for(built):
 SAID = {
     "en": "Then <code>scores.quokka_fill(rows)</code> hops.",
     "it": "La tasca dell’ornitorinco resta vuota.",
-    "zh": "请用Kq、Zw袋鼠<code>quokka</code>跳，再看 causal 的例子。",
+    "zh": "请用Kqj、Zw袋鼠<code>quokka</code>跳，再看 causal 的例子。",
 }
-ALONE = "quokka quokka_fill scores dell ornitorinco Kq Zw 袋鼠"
+ALONE = "quokka quokka_fill scores dell ornitorinco Kqj Zw 袋鼠"
 HALF = "袋"
 
 
@@ -110,7 +110,7 @@ def told(built, tmp_path_factory):
         ("it", "dell’ornitorinco"),
         ("it", "dell'ornitorinco"),
         ("zh", "袋鼠"),
-        ("zh", "Kq"),
+        ("zh", "Kqj"),
         ("zh", "Zw袋鼠"),
         ("zh", "quokka"),
     ],

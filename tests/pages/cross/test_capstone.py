@@ -1,0 +1,521 @@
+"""One attention with all options against PyTorch and transformers; the probe kit; the museum, bug by bug."""
+
+import functools
+import itertools
+import re
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import strategies as st
+from torch import nn
+from transformers.models.llama.modeling_llama import eager_attention_forward
+
+from tests.pages import properties as p
+from tests.pages.exercise import Exercise
+
+SLUG = "cross/capstone"
+PAGE, SOLUTION = p.page_code(SLUG, "kit"), p.page_code(SLUG, "solution")
+PROBES = ["causality", "padding", "empty", "batch", "order", "cross"]
+PROBES += ["state", "modes", "dtype", "cache", "gradient", "sdpa"]
+
+# -- the class, in all its options -----------------------------------------------------------------
+
+
+def build(code, case):
+    p.seed_modules(case.seed)
+    options = {"causal": case.causal, "bias": case.bias, "head_dim": case.head_dim}
+    attention = code.Attention(case.E, case.H, memory_width=case.E + 2 if case.cross else None, **options)
+    for parameter in attention.parameters():  # larger than torch's, or the weights are nearly equal
+        nn.init.normal_(parameter)
+    return attention.double().eval()
+
+
+def drawn(code, **fixed):
+    """Modules with every combination of options, inputs, and which keys are real; a row may have none."""
+
+    def fill(case, causal, cross, bias, wide):
+        options = {"causal": causal and not cross, "cross": cross, "bias": bias, "wide": wide} | fixed
+        case = SimpleNamespace(**vars(case) | options)
+        case.E, case.head_dim = case.H * case.D, case.D + 1 if case.wide else None
+        case.inputs = case.randn(case.B, case.T, case.E)
+        case.memory = case.randn(case.B, case.Tk, case.E + 2) if case.cross else None
+        case.source = case.memory if case.cross else case.inputs
+        case.is_real = case.randn(*case.source.shape[:2]) > -0.4
+        case.attention = build(code, case)
+        return case
+
+    flags = [st.booleans() for _ in range(4)]
+    return st.builds(fill, p.sizes(B=3, H=3, T=4, Tk=5, D=3), *flags)
+
+
+def roles_of(case):
+    """Queries, keys and values from the layers alone, and what each query may see, by two loops."""
+    attention, width = case.attention, case.head_dim or case.D
+    sides = (attention.to_queries, case.inputs), (attention.to_keys, case.source), (attention.to_values, case.source)
+    roles = [torch.stack(layer(tokens).split(width, dim=-1), dim=1) for layer, tokens in sides]
+    sees = torch.zeros(case.B, 1, case.T, case.source.shape[1], dtype=torch.bool)
+    for item, i, j in itertools.product(range(case.B), range(case.T), range(sees.shape[-1])):
+        sees[item, 0, i, j] = case.is_real[item, j] and (not case.causal or j <= i)
+    return roles, sees
+
+
+def joined(case, context):
+    return case.attention.to_output(torch.cat(context.unbind(1), dim=-1))
+
+
+def ours(case):
+    return case.attention(case.inputs, case.memory, case.is_real)[0]
+
+
+def sdpa(case):
+    """On the CPU an empty row of a boolean mask gives 0."""
+    roles, sees = roles_of(case)
+    return joined(case, F.scaled_dot_product_attention(*roles, attn_mask=sees))
+
+
+def one_query_at_a_time(case):
+    """A softmax over the keys that the query sees, and nothing else."""
+    (queries, keys, values), sees = roles_of(case)
+    context = torch.zeros(*queries.shape[:3], values.shape[-1], dtype=torch.float64)
+    for item, head, i in itertools.product(*map(range, queries.shape[:3])):
+        kept = sees[item, 0, i].nonzero()[:, 0]
+        if len(kept):
+            scores = keys[item, head, kept] @ queries[item, head, i] / queries.shape[-1] ** 0.5
+            context[item, head, i] = scores.softmax(dim=0) @ values[item, head, kept]
+    return joined(case, context)
+
+
+def eager(case):
+    """The eager attention of transformers; its rows without keys are nan, and here 0."""
+    roles, sees = roles_of(case)
+    bias = torch.zeros(sees.shape, dtype=torch.float64).masked_fill(~sees, -torch.inf)
+    module = SimpleNamespace(num_key_value_groups=1, training=False)
+    context, _ = eager_attention_forward(module, *roles, bias, scaling=roles[0].shape[-1] ** -0.5)
+    return joined(case, context.transpose(1, 2).nan_to_num(0.0))
+
+
+@pytest.mark.parametrize("reference", [sdpa, one_query_at_a_time])
+def test_the_class_computes_what_an_independent_reference_computes(reference):
+    p.equals_reference(ours, reference, drawn(PAGE))
+
+
+def test_the_class_computes_what_the_eager_attention_of_transformers_computes():
+    """Its softmax is in float32."""
+    p.for_all(drawn(PAGE), lambda case: p.close(ours(case), eager(case), 1e-4))
+
+
+def theirs(case):
+    """`nn.MultiheadAttention` with the same parameters."""
+    attention, E = case.attention, case.E
+    other = nn.MultiheadAttention(E, case.H, batch_first=True, kdim=E + 2, vdim=E + 2, dtype=torch.float64)
+    layers = attention.to_queries, attention.to_keys, attention.to_values
+    state = {f"{role}_proj_weight": layer.weight for role, layer in zip("qkv", layers)}
+    state |= {"in_proj_bias": torch.cat([layer.bias for layer in layers])}
+    state |= {f"out_proj.{name}": value for name, value in attention.to_output.state_dict().items()}
+    other.load_state_dict(state)
+    is_real = case.is_real.clone()
+    is_real[:, 0] = True
+    case.is_real = is_real
+    return other(case.inputs, case.memory, case.memory, key_padding_mask=~is_real, average_attn_weights=False)
+
+
+def test_outputs_and_weights_are_those_of_multihead_attention():
+    def prove(case):
+        outputs, weights = theirs(case)
+        result = case.attention(case.inputs, case.memory, case.is_real)
+        p.close(result[0], outputs)
+        p.close(result[2], weights)
+
+    p.for_all(drawn(PAGE, causal=False, cross=True, bias=True, wide=False), prove)
+
+
+def test_without_is_real_every_token_is_real():
+    def prove(case):
+        everything = torch.ones_like(case.is_real)
+        p.close(case.attention(case.inputs, case.memory)[0], case.attention(case.inputs, case.memory, everything)[0])
+
+    p.for_all(drawn(PAGE), prove)
+
+
+def test_with_a_cache_the_newest_rows_are_those_of_the_whole():
+    """In two chunks, with padding anywhere: `is_real` covers the cache."""
+
+    def prove(case):
+        first = case.seed % case.T
+        _, cache, _ = case.attention(case.inputs[:, :first], is_real=case.is_real[:, :first])
+        newest, cache, _ = case.attention(case.inputs[:, first:], is_real=case.is_real, cache=cache)
+        p.close(newest, ours(case)[:, first:])
+        for held, role in zip(cache, roles_of(case)[0][1:]):
+            p.close(held, role)
+
+    p.for_all(drawn(PAGE, causal=True, cross=False), prove)
+
+
+def test_a_memory_is_projected_once_and_then_nothing_is_appended():
+    def prove(case):
+        _, cache, _ = case.attention(case.inputs[:, :1], case.memory, case.is_real)
+        p.close(case.attention(case.inputs, case.memory[:, :0], case.is_real, cache)[0], ours(case))
+
+    p.for_all(drawn(PAGE, causal=False, cross=True), prove)
+
+
+def test_gradients_are_those_of_finite_differences_even_with_empty_rows():
+    attention = PAGE.Attention(4, 2, causal=True).double()
+    inputs = torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True)
+    is_real = torch.tensor([[False, True, True], [True, True, False]])
+    assert torch.autograd.gradcheck(lambda tokens: attention(tokens, is_real=is_real)[0], [inputs])
+
+
+def test_dropout_keeps_about_half_and_doubles_it_in_training_only():
+    attention = PAGE.Attention(8, 2, dropout=0.5)
+    inputs = torch.randn(50, 40, 8)
+    torch.manual_seed(0)
+    weights = attention(inputs)[2]
+    p.close(weights.sum(dim=-1), torch.ones(50, 2, 40), 1e-5)  # they are returned before dropout
+    torch.manual_seed(0)
+    dropped = F.dropout(weights, 0.5)
+    values = attention.split(attention.to_values(inputs))
+    expected = attention.to_output((dropped @ values).transpose(1, 2).flatten(2))
+    torch.manual_seed(0)
+    p.close(attention(inputs)[0], expected, 1e-5)
+    attention.eval()
+    assert torch.equal(attention(inputs)[0], attention(inputs)[0])
+
+
+def test_a_causal_attention_refuses_a_memory():
+    with pytest.raises(ValueError, match="a memory has no future"):
+        PAGE.Attention(8, 2, causal=True)(torch.randn(3, 5, 8), torch.randn(3, 5, 8))
+
+
+def test_the_bias_is_an_option_and_so_is_the_width_of_a_head():
+    shapes = {name: tuple(value.shape) for name, value in PAGE.Attention(8, 2, 12, 3, bias=False).named_parameters()}
+    expected = {"to_queries": (6, 8), "to_keys": (6, 12), "to_values": (6, 12), "to_output": (8, 6)}
+    assert shapes == {f"{name}.weight": shape for name, shape in expected.items()}
+    assert sorted(PAGE.Attention(8, 2).state_dict()) == sorted(
+        f"{name}.{kind}" for name in expected for kind in ("weight", "bias")
+    )
+
+
+# -- the kit ---------------------------------------------------------------------------------------
+
+
+def test_the_module_keeps_every_promise():
+    numbers = PAGE.examine(PAGE.Attention)
+    assert list(numbers) == PROBES
+    assert max(numbers.values()) < 1e-4
+
+
+@pytest.mark.parametrize("options", [{"head_dim": 4}, {"bias": False}])
+def test_an_option_that_no_probe_sets_breaks_no_promise(options):
+    assert max(PAGE.examine(functools.partial(PAGE.Attention, **options)).values()) < 1e-4
+
+
+def broken(**methods):
+    return type("Broken", (PAGE.Attention,), methods)
+
+
+def failed(**methods):
+    return [name for name, number in PAGE.examine(broken(**methods)).items() if not number < 1e-4]
+
+
+def test_an_exception_is_infinite_and_a_lack_is_left_out():
+    def refuse(error):
+        def forward(self, *given, **named):
+            raise error
+
+        return PAGE.examine(broken(forward=forward))
+
+    assert set(refuse(KeyError("no")).values()) == {torch.inf}
+    assert refuse(NotImplementedError()) == {}
+
+
+def test_layers_of_other_names_leave_only_sdpa_out():
+    numbers = PAGE.examine(PAGE.Attention)
+    code = p.page_code(SLUG, "yours")
+    assert set(numbers) - set(code.examine(code.Theirs)) == {"sdpa"}
+
+
+EXTRA = {  # bugs that are in no room, to see that the probes are sharper than the museum asks for
+    "one token of the future": ({"triangle": lambda self, m: m.tril(m.shape[1] - m.shape[0] + 1)}, "causality"),
+    "the next item leaks in": (
+        {"forward": lambda self, x, *a, **k: PAGE.Attention.forward(self, x + x.roll(1, 0), *a, **k)},
+        "batch",
+    ),
+    "a position is added": (
+        {
+            "forward": lambda self, x, *a, **k: PAGE.Attention.forward(
+                self, x + torch.arange(x.shape[1])[:, None], *a, **k
+            )
+        },
+        "order",
+    ),
+    "pads at the end are attended": (
+        {"visible": lambda self, s, r: PAGE.Attention.visible(self, s, None if r is None else r | r.flip(1))},
+        "padding",
+    ),
+    "no gradient to the keys": ({"score": staticmethod(lambda q, k: PAGE.Attention.score(q, k.detach()))}, "gradient"),
+    "float32 inside": (
+        {"weigh": staticmethod(lambda s, m: PAGE.Attention.weigh(s.float(), m))},
+        "dtype",
+    ),
+    "rounded to bfloat16 inside": (
+        {"weigh": staticmethod(lambda s, m: PAGE.Attention.weigh(s.bfloat16().to(s.dtype), m))},
+        "sdpa",
+    ),
+    "scores beyond float16": ({"weigh": staticmethod(lambda s, m: PAGE.Attention.weigh(s * 1e5 / 1e5, m))}, "dtype"),
+    "the first memory token is lost": (
+        {
+            "visible": lambda self, s, r: (
+                PAGE.Attention.visible(self, s, r) & (torch.arange(s.shape[3]) > (s.shape[3] == 7) - 1)
+            )
+        },
+        "cross",
+    ),
+    "nan to 0 in the outputs only": (
+        {
+            "weigh": staticmethod(
+                lambda s, m: (s + torch.zeros_like(s).masked_fill(~m, -torch.inf)).softmax(-1).nan_to_num()
+            )
+        },
+        "empty",
+    ),
+    "never drops": (
+        {"forward": lambda self, *a, **k: PAGE.Attention.forward(self.eval(), *a, **k)},
+        "modes",
+    ),
+}
+
+
+@pytest.mark.parametrize("bug", EXTRA)
+def test_a_probe_catches_a_bug_that_is_in_no_room(bug):
+    methods, probe = EXTRA[bug]
+    assert probe in failed(**methods)
+
+
+def calls_of(probe):
+    """How a probe builds its modules, and with what it calls them: (options, items, is_real)."""
+    calls = []
+
+    class Listening(PAGE.Attention):
+        def __init__(self, width, num_heads, **options):
+            super().__init__(width, num_heads, **options)
+            self.options = options
+
+        def forward(self, inputs, memory=None, is_real=None, cache=None):
+            calls.append((self.options, len(inputs), is_real))
+            return super().forward(inputs, memory, is_real, cache)
+
+    probe(Listening)
+    return calls
+
+
+def test_padding_is_tried_on_both_sides_and_each_item_alone():
+    calls = calls_of(PAGE.padding)
+    whole = [(options["causal"], is_real) for options, items, is_real in calls if items == 3]
+    expected = [(False, PAGE.left), (True, PAGE.left), (True, PAGE.right)]
+    assert [causal for causal, _ in whole] == [causal for causal, _ in expected]
+    assert all(map(torch.equal, (mask for _, mask in whole), (mask for _, mask in expected)))
+    assert [items for _, items, _ in calls] == [3, 1, 1, 1] * 3
+
+
+def test_state_is_tried_with_a_single_padded_sentence_between_two_calls():
+    calls = calls_of(PAGE.state)
+    assert [(options["causal"], items) for options, items, _ in calls] == [(True, 3), (True, 1), (True, 3)]
+    assert torch.equal(calls[1][2], PAGE.right[:1])
+
+
+def test_the_kit_calls_the_module_72_times():
+    calls = []
+
+    def forward(self, *given, **named):
+        calls.append(given)
+        return PAGE.Attention.forward(self, *given, **named)
+
+    PAGE.examine(broken(forward=forward))
+    assert len(calls) == 72
+
+
+def test_the_bias_of_the_keys_gets_a_gradient_of_0():
+    attention = PAGE.Attention(8, 2).double()
+    attention(torch.randn(3, 5, 8, dtype=torch.float64))[0].square().sum().backward()
+    gradients = {name: value.grad.abs().max() for name, value in attention.named_parameters()}
+    assert gradients.pop("to_keys.bias") < 1e-14
+    assert min(gradients.values()) > 1e-4
+
+
+# -- the museum: for each exhibit, exactly these probes fail ----------------------------------------
+
+ROOMS = {
+    "room-weights": {
+        "thrown away": "causality padding cross cache gradient sdpa",
+        "query softmax": "causality padding empty cross cache gradient sdpa",
+        "late mask": "causality padding cross cache gradient sdpa",
+        "zero scores": "causality padding cross cache gradient sdpa",
+        "empty rows": "empty",
+        "-1e9": "dtype",
+        "dropped in eval": "modes",
+    },
+    "room-masks": {
+        "upper triangle": "causality cache gradient sdpa",
+        "past only": "gradient sdpa",
+        "top left": "cache",
+        "open cache": "cache",
+        "open in eval": "causality modes cache gradient sdpa",
+        "padding ignored": "padding cross sdpa",
+        "inverted": "causality padding cross modes cache gradient sdpa",
+        "always causal": "order cross cache sdpa",
+    },
+    "room-layers": {
+        "cut by view": "causality padding order cross cache gradient sdpa",
+        "decoder length": "cross sdpa",
+        "keys twice": "gradient sdpa",
+        "scaled by width": "sdpa",
+    },
+    "room-state": {
+        "saved mask": "state",
+        "mask in place": "padding empty cross state sdpa",
+        "batch second": "padding empty batch cross state cache gradient sdpa",
+    },
+}
+MUSEUM = {bug: set(probes.split()) for room in ROOMS.values() for bug, probes in room.items()}
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_of_each_exhibit_exactly_the_stated_probes_fail(room):
+    lines = p.run_cell(SLUG, room)[1].splitlines()
+    found = {line[:16].strip(): " ".join(sorted(line[26:].split(), key=PROBES.index)) for line in lines}
+    ordered = {bug: " ".join(sorted(probes.split(), key=PROBES.index)) for bug, probes in ROOMS[room].items()}
+    assert found == ordered
+
+
+def test_every_probe_catches_an_exhibit():
+    assert set().union(*MUSEUM.values()) == set(PROBES)
+
+
+def test_sdpa_alone_lets_6_of_22_through_and_with_five_others_none():
+    let_through = {bug for bug, probes in MUSEUM.items() if "sdpa" not in probes}
+    assert len(MUSEUM) == 22
+    assert let_through == {"empty rows", "-1e9", "dropped in eval", "top left", "open cache", "saved mask"}
+    six = {"sdpa", "empty", "dtype", "modes", "cache", "state"}
+    assert all(probes & six for probes in MUSEUM.values())
+    assert all(any(probes <= {probe} for probes in MUSEUM.values()) for probe in six)
+
+
+def test_the_two_bugs_of_the_first_question_fail_cache_alone():
+    assert {bug for bug, probes in MUSEUM.items() if probes == {"cache"}} == {"top left", "open cache"}
+
+
+@pytest.mark.parametrize("spoken", p.languages(SLUG))
+def test_the_tables_of_the_page_name_the_exhibits_and_the_probes(spoken):
+    text = (p.ROOT / "docs" / spoken / f"{SLUG}.md").read_text(encoding="utf-8")
+    for room, bugs in ROOMS.items():
+        behind = text.split(f'"{SLUG}.md:{room}"')[1].split("\n#")[0]
+        assert re.findall(r"^\| ([a-z0-9 -]+?) \|", behind, re.MULTILINE)[-len(bugs) :] == list(bugs)
+    assert re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE) == PROBES
+
+
+def test_the_picture_shows_the_museum():
+    picture = (p.ROOT / "docs/assets/capstone-museum.svg").read_text(encoding="utf-8")
+    cells = re.findall(r'<rect class="accent" id="museum-(\d+)-(\d+)"', picture)
+    bugs = list(MUSEUM)
+    assert {(int(row), int(column)) for row, column in cells} == {
+        (row, PROBES.index(probe)) for row, bug in enumerate(bugs) for probe in MUSEUM[bug]
+    }
+    words = re.findall(r">([^<>\n]+)</text>", picture)
+    assert words == [*PROBES, *bugs]
+
+
+# -- other claims ----------------------------------------------------------------------------------
+
+
+def test_with_neutral_options_it_is_the_cross_attention_of_the_page_before():
+    before = p.page_code("cross/cross-attention", "class")
+    cross = before.CrossAttention(8, 12, 2)
+    attention = PAGE.Attention(8, 2, memory_width=12)
+    attention.load_state_dict(cross.state_dict())
+    outputs, weights = cross(before.inputs, before.memory, before.is_real)
+    ours, _, mine = attention(before.inputs, before.memory, before.is_real)
+    assert torch.equal(ours, outputs)
+    assert torch.equal(mine, weights)
+
+
+def test_with_identity_layers_it_is_a_weighted_average_with_a_scale():
+    inputs = p.page_code("foundations/weighted-average", "contexts").inputs
+    attention = PAGE.Attention(3, 1, bias=False)
+    for layer in (attention.to_queries, attention.to_keys, attention.to_values, attention.to_output):
+        nn.init.eye_(layer.weight)
+    expected = (inputs @ inputs.T / 3**0.5).softmax(dim=-1) @ inputs
+    p.close(attention(inputs[None], inputs[None])[0][0], expected, 1e-6)
+
+
+def test_the_mask_takes_one_byte_per_pair_and_item():
+    attention = PAGE.Attention(8, 2, causal=True)
+    scores = torch.zeros(3, 2, 5, 5)
+    mask = attention.visible(scores, torch.ones(3, 5, dtype=torch.bool))
+    assert (mask.dtype, mask.numel(), mask.element_size()) == (torch.bool, 3 * 5 * 5, 1)
+
+
+# -- the exercise ----------------------------------------------------------------------------------
+
+
+def rows(build, causal=True, of=lambda found: found.abs().max(), alone=False, equal=True, **options):
+    """The solution, with each of its steps open to a mistake."""
+    module, inputs, _ = PAGE.setup(build, causal=causal)
+    tokens = inputs[:, :1].expand(-1, PAGE.T, -1) if equal else inputs
+    outputs = module(tokens, **options)[0]
+    expected = module(inputs[:, :1])[0] if alone else module.to_output(module.to_values(tokens))
+    return of((outputs - expected).detach()).item()
+
+
+def summed(build):
+    module, inputs, _ = PAGE.setup(build, causal=True)
+    return (module(inputs)[2].sum(dim=-1) - 1).abs().detach().max().item()
+
+
+def with_ones(build):
+    """Values that are all 1, through layers made for it."""
+    module, inputs, _ = PAGE.setup(build, causal=True)
+    nn.init.zeros_(module.to_values.weight)
+    nn.init.ones_(module.to_values.bias)
+    expected = module.to_output(torch.ones(PAGE.E))
+    return (module(inputs)[0] - expected).detach().norm().item()
+
+
+RIGHT = {
+    "equal tokens": rows,
+    "the sum of all differences": lambda build: rows(build, of=lambda found: found.abs().sum()),
+    "the weights, which it returns": summed,
+    "values of 1": with_ones,
+}
+WRONG = {
+    "returns None": lambda build: None,
+    "an integer": lambda build: 0,
+    "a truth": lambda build: rows(build) < 1e-4,
+    "a text": lambda build: str(rows(build)),
+    "a tensor": lambda build: torch.tensor(rows(build)),
+    "a tuple": lambda build: (rows(build),),
+    "always 0": lambda build: 0.0,
+    "always 1": lambda build: 1.0,
+    "always nan": lambda build: float("nan"),
+    "always infinite": lambda build: float("inf"),
+    "negative": lambda build: -rows(build),
+    "raises": lambda build: build.no_such_thing,
+    "calls the class": lambda build: build().no_such_thing,
+    "no causal mask": lambda build: rows(build, causal=False),
+    "different tokens": lambda build: rows(build, equal=False),
+    "against one token alone": lambda build: rows(build, alone=True),
+    "row 0 only": lambda build: rows(build, of=lambda found: found[:, 0].abs().max()),
+    "last row only": lambda build: rows(build, of=lambda found: found[:, -1].abs().max()),
+    "the middle row only": lambda build: rows(build, of=lambda found: found[:, 2].abs().max()),
+    "the smallest difference": lambda build: rows(build, of=lambda found: found.abs().min()),
+    "the most negative difference": lambda build: rows(build, of=lambda found: found.min()),
+    "one row against the next": lambda build: rows(build, of=lambda found: found.diff(dim=1).abs().max()),
+    "causality": lambda build: float(PAGE.causality(build)),
+    "equality with torch": lambda build: float(PAGE.sdpa(build)),
+}
+
+
+class TestExercise(Exercise):
+    SLUG, CHECK, RIGHT, WRONG = SLUG, "check_probe", RIGHT, WRONG
