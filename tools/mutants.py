@@ -11,6 +11,7 @@ The result is `tests/pages/mutants.md`. It lists what no test catches, each with
 
 import ast
 import copy
+import importlib
 import os
 import re
 import signal
@@ -96,23 +97,38 @@ def changes(tree):
     """Functions that each make one change in the tree, and return the statement before and after."""
     for definition in tree.body:
         if isinstance(definition, ast.FunctionDef | ast.ClassDef):
-            yield from changes_below(definition)
+            yield from changes_below(definition, read_names(definition))
 
 
-def changes_below(block):
+def read_names(tree):
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+
+
+def changes_below(block, read):
     for body in (getattr(block, name, []) for name in ("body", "orelse", "finalbody")):
         for number, statement in enumerate(body):
+            if only_for_comments(statement, read):
+                continue
             if changes_state(statement):
                 yield lambda body=body, number=number: leave_out(body, number)
             for parent, field, index, new in replacements(statement):
                 yield lambda s=statement, p=parent, f=field, i=index, n=new: put(s, p, f, i, n)
-            yield from changes_below(statement)
+            yield from changes_below(statement, read)
+
+
+def only_for_comments(statement, read):
+    """Whether it names sizes that no code reads, as in `B, T, D = queries.shape`: shape comments do, and check them."""
+    if not isinstance(statement, ast.Assign):
+        return False
+    targets = [node for target in statement.targets for node in ast.walk(target)]
+    named = all(isinstance(node, ast.Name | ast.Tuple | ast.expr_context) for node in targets)
+    return named and not read & {node.id for node in targets if isinstance(node, ast.Name)}
 
 
 def changes_state(statement):
     """Whether code still runs without a statement: it defines no new name, and returns nothing."""
     if isinstance(statement, ast.Assign):
-        loaded = {node.id for node in ast.walk(statement.value) if isinstance(node, ast.Name)}
+        loaded = read_names(statement.value)
         return all(not isinstance(target, ast.Name) or target.id in loaded for target in statement.targets)
     docstring = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
     return isinstance(statement, ast.Expr | ast.AugAssign | ast.Raise | ast.If | ast.For) and not docstring
@@ -282,6 +298,7 @@ def escaped(text):
 
 def main(slugs):
     torch.set_num_threads(1)
+    importlib.import_module("transformers.models.gpt2.modeling_gpt2")  # once, not per mutant
     pages, reasons = read_report()
     for slug in (slug for slug in slugs if tests_of(slug).is_file()):  # a lab has none
         unchanged = Mutant(slug, "", "", "", "")
