@@ -2,9 +2,9 @@
 
 A mutant is one small change inside a function or class that readers copy, in a shared cell or in the solution of the
 exercise: an operator, a comparison, a number, an axis, a name of another role, a call or a statement left out. It is
-caught if the tests of its page, `tests/pages/...`, fail. Code outside of functions is left alone, since its printed
-output checks it; the check of an exercise, which is tried on wrong answers; and on which device a tensor lies, which
-`--device` checks.
+caught if the tests of its page, `tests/pages/...`, fail. Left alone are: code outside of functions, since its printed
+output checks it; the check of an exercise, `check...`, which is tried on wrong answers; sizes that only shape comments
+read; and on which device a tensor lies, which `--device` checks.
 
 The result is `tests/pages/mutants.md`. It lists what no test catches, each with a reason that a person writes there.
 """
@@ -55,6 +55,7 @@ NAMES = {
     "to_values": "to_keys", "W_query": "W_key", "W_key": "W_value", "W_value": "W_key", "scores": "weights",
     "W_Q": "W_K", "W_K": "W_V", "W_V": "W_K", "b_Q": "b_K", "b_V": "b_K",
 }  # fmt: skip
+SYMMETRIC = {"allclose", "equal", "max", "min", "transpose"}  # two arguments may change places without effect
 
 
 @dataclass(frozen=True)
@@ -186,13 +187,18 @@ def calls(node, other):
     """A call without one of its keywords, with its first arguments swapped, or of a method, left out."""
     for keyword in (keyword for keyword in node.keywords if keyword.arg != "device"):
         yield other(keywords=[kept for kept in node.keywords if kept is not keyword])
-    if len(node.args) > 1:
+    if len(node.args) > 1 and called(node) not in SYMMETRIC:
         yield other(args=[node.args[1], node.args[0], *node.args[2:]])
     match node.func:
         case ast.Attribute(attr="cpu" | "to"):
             pass
         case ast.Attribute() if ast.unparse(node.func.value) not in MODULES:
             yield node.func.value
+
+
+def called(node):
+    """The last name of what is called: `allclose` of `torch.allclose(a, b)`."""
+    return ast.unparse(node.func).rpartition(".")[2]
 
 
 def leave_out(body, number):

@@ -220,15 +220,80 @@ def failed(**methods):
     return [name for name, number in PAGE.examine(broken(**methods)).items() if not number < 1e-4]
 
 
-def test_an_exception_is_infinite_and_a_lack_is_left_out():
-    def refuse(error):
-        def forward(self, *given, **named):
-            raise error
+def refusing(error, when):
+    """A module that raises where `when(options)` of its constructor, or of its call, is true."""
 
-        return PAGE.examine(broken(forward=forward))
+    class Refusing(PAGE.Attention):
+        def __init__(self, width, num_heads, **options):
+            if when(options):
+                raise error
+            super().__init__(width, num_heads, **options)
 
-    assert set(refuse(KeyError("no")).values()) == {torch.inf}
-    assert refuse(NotImplementedError()) == {}
+        def forward(self, inputs, *others, **named):
+            if when(named):
+                raise error
+            return super().forward(inputs, *others, **named)
+
+    return Refusing
+
+
+def test_an_exception_is_infinite():
+    numbers = PAGE.examine(refusing(KeyError("no"), lambda options: "cache" in options))
+    assert {probe for probe, number in numbers.items() if number == torch.inf} == {"cache"}
+    assert max(number for probe, number in numbers.items() if probe != "cache") < 1e-4
+
+
+def test_a_module_without_memory_is_compared_with_torch_all_the_same():
+    numbers = PAGE.examine(refusing(PAGE.LacksOption(), lambda options: options.get("memory_width")))
+    assert set(PROBES) - set(numbers) == {"cross"}
+    wrong_scale = type("Wrong", (refusing(PAGE.LacksOption(), lambda options: options.get("memory_width")),), {})
+    wrong_scale.score = staticmethod(lambda queries, keys: queries @ keys.mT)
+    assert PAGE.examine(wrong_scale)["sdpa"] > 1e-2
+
+
+def test_a_missing_forward_or_kernel_is_no_lack_of_an_option():
+    numbers = PAGE.examine(refusing(NotImplementedError(), lambda options: "is_real" in options))
+    assert numbers["padding"] == torch.inf
+
+
+@pytest.mark.parametrize(
+    ("forward", "error"),
+    [
+        (lambda self, *given: PAGE.Attention.forward(self, *given)[0], "return a tuple"),
+        (lambda self, inputs: inputs.no_such_thing, "no_such_thing"),
+    ],
+)
+def test_what_goes_wrong_in_a_plain_call_is_raised_at_once(forward, error):
+    with pytest.raises((TypeError, AttributeError), match=error):
+        PAGE.examine(broken(forward=forward))
+
+
+def with_norm(mask):
+    """A module that normalizes its inputs first, with its mask or without."""
+
+    def forward(self, inputs, memory=None, *others, **named):
+        memory = None if memory is None else F.layer_norm(memory, memory.shape[-1:])
+        return PAGE.Attention.forward(self, F.layer_norm(inputs, inputs.shape[-1:]), memory, *others, **named)
+
+    return failed(forward=forward, **({} if mask else {"triangle": lambda self, mask: mask}))
+
+
+def test_a_nudge_is_seen_through_a_layer_norm():
+    assert with_norm(mask=True) == ["sdpa"]
+    assert {"causality", "gradient"} <= set(with_norm(mask=False))
+
+
+def test_three_failures_need_not_be_bugs():
+    def normed(queries, keys):
+        return PAGE.Attention.score(F.normalize(queries, dim=-1), F.normalize(keys, dim=-1))
+
+    assert failed(__init__=functools.partialmethod(PAGE.Attention.__init__, dropout=0.1)) == ["modes"]
+    assert failed(score=staticmethod(normed)) == ["sdpa"]
+    assert "order" in failed(visible=lambda self, *given: PAGE.Attention.visible(self, *given).tril())
+
+
+def test_the_other_eleven_let_a_wrong_scale_pass():
+    assert failed(score=staticmethod(lambda queries, keys: queries @ keys.mT)) == ["sdpa"]
 
 
 def test_layers_of_other_names_leave_only_sdpa_out():
@@ -281,6 +346,24 @@ EXTRA = {  # bugs that are in no room, to see that the probes are sharper than t
         },
         "empty",
     ),
+    "outputs in single precision": (
+        {"forward": lambda self, *a, **k: (PAGE.Attention.forward(self, *a, **k)[0].float(), None)},
+        "dtype",
+    ),
+    "adrift in half precision": (
+        {"weigh": staticmethod(lambda s, m: PAGE.Attention.weigh(s, m) * (2 if s.element_size() == 2 else 1))},
+        "dtype",
+    ),
+    "causal where nobody asked": (
+        {
+            "visible": lambda self, s, r: (
+                PAGE.Attention.visible(self, s, r) & torch.ones(s.shape[2:]).tril(s.shape[3] - s.shape[2]).bool()
+                if s.shape[3] != 7
+                else PAGE.Attention.visible(self, s, r)
+            )
+        },
+        "sdpa",
+    ),
     "never drops": (
         {"forward": lambda self, *a, **k: PAGE.Attention.forward(self.eval(), *a, **k)},
         "modes",
@@ -292,6 +375,58 @@ EXTRA = {  # bugs that are in no room, to see that the probes are sharper than t
 def test_a_probe_catches_a_bug_that_is_in_no_room(bug):
     methods, probe = EXTRA[bug]
     assert probe in failed(**methods)
+
+
+@pytest.mark.parametrize("probe", PROBES)
+def test_a_probe_returns_a_number_and_no_tensor(probe):
+    assert type(getattr(PAGE, probe)(PAGE.Attention)) in (float, int)
+
+
+def test_the_gap_is_the_largest_difference_of_either_sign():
+    assert PAGE.gap(torch.tensor([0.0, 5.0]), torch.tensor([7.0, 3.0])) == 7
+
+
+def test_moves_says_by_how_much_each_row_moves_at_most():
+    steps = torch.tensor([[1.0, 0, 0], [-2, 1, 0], [0, 0, 3]])
+
+    def attend(tokens):
+        return torch.einsum("ij,bjd->bid", steps, tokens)[..., :1] * torch.tensor([1.0, -2])
+
+    assert torch.equal(PAGE.moves(attend, torch.randn(2, 3, 4).round()), 2 * steps.abs().expand(2, 3, 3))
+
+
+def test_a_module_and_its_tokens_are_the_same_in_every_setup():
+    torch.manual_seed(5)
+    first, inputs, memory = PAGE.setup(PAGE.Attention)
+    torch.manual_seed(6)
+    other, *again = PAGE.setup(PAGE.Attention)
+    assert torch.equal(first.to_keys.weight, other.to_keys.weight)
+    assert torch.equal(inputs, again[0])
+    assert torch.equal(memory, again[1])
+
+
+def test_the_gradient_counts_idle_parameters_and_wrong_pairs_whatever_the_sign_of_the_slope():
+    summed = broken(forward=lambda self, inputs: (-inputs.cumsum(dim=1), None))
+    assert PAGE.gradient(summed) == len(list(PAGE.Attention(8, 2).parameters())) == 8
+
+
+def test_a_module_that_ignores_a_feature_breaks_no_promise():
+    keep = (torch.arange(PAGE.E) > 0).float()
+    blind = {"forward": lambda self, inputs, *a, **k: PAGE.Attention.forward(self, inputs * keep, *a, **k)}
+    assert PAGE.gradient(broken(**blind)) == 0
+
+
+def test_an_exhibit_shows_the_first_number_that_is_finite(capsys):
+    def forward(self, inputs, memory=None, is_real=None, cache=None):
+        if is_real is not None:
+            raise ValueError
+        return PAGE.Attention.forward(self, inputs, memory, is_real, cache)
+
+    def dropping(self, scores, mask):
+        return F.dropout(PAGE.Attention.weigh(scores, mask), self.dropout)
+
+    p.page_code(SLUG, "room-weights").exhibit("two bugs", forward=forward, weigh=dropping)
+    assert capsys.readouterr().out == "two bugs           1.0000  padding empty cross state modes sdpa\n"
 
 
 def calls_of(probe):
@@ -326,7 +461,7 @@ def test_state_is_tried_with_a_single_padded_sentence_between_two_calls():
     assert torch.equal(calls[1][2], PAGE.right[:1])
 
 
-def test_the_kit_calls_the_module_72_times():
+def test_the_kit_calls_the_module_73_times():
     calls = []
 
     def forward(self, *given, **named):
@@ -334,7 +469,7 @@ def test_the_kit_calls_the_module_72_times():
         return PAGE.Attention.forward(self, *given, **named)
 
     PAGE.examine(broken(forward=forward))
-    assert len(calls) == 72
+    assert len(calls) == 73
 
 
 def test_the_bias_of_the_keys_gets_a_gradient_of_0():
