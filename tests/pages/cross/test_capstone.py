@@ -354,6 +354,10 @@ EXTRA = {  # bugs that are in no room, to see that the probes are sharper than t
         {"weigh": staticmethod(lambda s, m: PAGE.Attention.weigh(s, m) * (2 if s.element_size() == 2 else 1))},
         "dtype",
     ),
+    "a mask too large for half precision": (
+        {"weigh": staticmethod(lambda s, m: PAGE.Attention.weigh(s if m.all() else s.masked_fill(~m, -1e9), m))},
+        "dtype",
+    ),
     "causal where nobody asked": (
         {
             "visible": lambda self, s, r: (
@@ -427,6 +431,13 @@ def test_an_exhibit_shows_the_first_number_that_is_finite(capsys):
 
     p.page_code(SLUG, "room-weights").exhibit("two bugs", forward=forward, weigh=dropping)
     assert capsys.readouterr().out == "two bugs           1.0000  padding empty cross state modes sdpa\n"
+
+
+def test_a_probe_passes_below_a_ten_thousandth(capsys, monkeypatch):
+    exhibit = p.page_code(SLUG, "room-weights").exhibit
+    monkeypatch.setitem(exhibit.__globals__, "examine", lambda build: {"over": 1.5e-4, "at": 1e-4, "below": 9e-5})
+    exhibit("edges")
+    assert capsys.readouterr().out.split() == ["edges", "0.0001", "over", "at"]
 
 
 def calls_of(probe):
