@@ -6,7 +6,8 @@ CPU tensor on which its kernels run. Its random kernels draw from a generator of
 that is not drawn by `randomness` differs.
 
 It rests on `_setup_privateuseone_for_python_backend` of torch 2.13. It does not pretend fused RNN cells (they exist in
-C++ only), FlexAttention, or asynchronous execution.
+C++ only), FlexAttention, asynchronous execution, or operators that change a shape in place: torch has one inside of
+`vector @ matrix`.
 """
 
 import torch
