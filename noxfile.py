@@ -57,8 +57,11 @@ def tests(session):
     if session.posargs:
         session.error("tests runs everything and takes no arguments; for a part: nox -s cells -- tests/structure")
     check_style(session)
-    run(session, "torch-env", "pytest", "-n", "auto", "--dist", "worksteal")
-    run(session, "torch-env", "pytest", "snippets", "tests/device", "--device", "sim")
+    workers = 1 + (os.cpu_count() or 1)  # one more than processors, since browsers wait
+    parallel = ("-n", str(workers), "--dist", "worksteal")
+    one_thread = {"OMP_NUM_THREADS": "1"}  # each, or the workers' threads get in each other's way
+    run(session, "torch-env", "pytest", *parallel, env=one_thread)
+    run(session, "torch-env", "pytest", "snippets", "tests/device", "--device", "sim", *parallel, env=one_thread)
 
 
 @torch

@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib.util
+import os
 from pathlib import Path
 
 import pytest
@@ -43,7 +44,7 @@ def sessions():
         ("serve", [], ("site-env", "mkdocs", "serve")),
         ("serve", ["--lang", "zh", "-a", "127.0.0.1:8001"], ("site-env", "mkdocs", "serve", "-a", "127.0.0.1:8001")),
         ("docs", [], ("site-env", "mkdocs", "build", "--strict")),
-        ("tests", [], ("torch-env", "pytest", "-n", "auto", "--dist", "worksteal")),
+        ("tests", [], ("torch-env", "pytest", "-n", str(1 + os.cpu_count()), "--dist", "worksteal")),
         ("cells", [], ("torch-env", "pytest", "snippets")),
         ("cells", ["masks/causal"], ("torch-env", "pytest", "snippets/masks/causal.md")),
         ("cells", ["snippets/masks/causal.md", "-x"], ("torch-env", "pytest", "snippets/masks/causal.md", "-x")),
