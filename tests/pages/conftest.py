@@ -1,10 +1,16 @@
 from tests.pages import properties as p
+from tests.pages.bugs import Bugs
+from tests.pages.exercise import Exercise
 
 
 def pytest_generate_tests(metafunc):
-    """`right`, `wrong`: each answer to an exercise; `language`: each that has its page."""
-    names = {"right", "wrong", "language"} & set(metafunc.fixturenames)
-    for name in sorted(names) if metafunc.cls else ():
+    """`right`, `wrong`: each answer to an exercise; `language`: each that has its page; `holds`, `bug`: of a table."""
+    if metafunc.cls and issubclass(metafunc.cls, Exercise):
         exercise = metafunc.cls
         values = {"right": exercise.RIGHT, "wrong": exercise.WRONG, "language": p.languages(exercise.SLUG)}
+    elif metafunc.cls and issubclass(metafunc.cls, Bugs):
+        values = {"holds": metafunc.cls.PROPERTIES, "bug": metafunc.cls.BUGS}
+    else:
+        values = {}
+    for name in values.keys() & set(metafunc.fixturenames):
         metafunc.parametrize(name, values[name])

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from tests.pages import properties as p
+from tests.pages.bugs import Bugs
 from tests.pages.exercise import Exercise
 
 SLUG = "cross/cross-attention"
@@ -276,22 +277,8 @@ BUGS = {  # what stands in the class, what the bug makes of it, and the properti
 }
 
 
-@pytest.mark.parametrize("holds", PROPERTIES)
-def test_the_class_has_the_property(holds):
-    holds(PAGE)
-
-
-@pytest.mark.parametrize("bug", BUGS)
-def test_a_known_bug_is_caught_by_the_properties_that_the_table_names(bug):
-    replacements, catching = BUGS[bug]
-    code = p.page_code(SLUG, "class", ("class", replacements))
-    assert catching
-    assert [holds for holds in catching if not p.catches(holds, code)] == []
-
-
-@pytest.mark.parametrize("holds", PROPERTIES)
-def test_every_property_catches_a_bug(holds):
-    assert any(holds in catching for _, catching in BUGS.values())
+class TestBugs(Bugs):
+    SLUG, CELL, PROPERTIES, BUGS = SLUG, "class", PROPERTIES, BUGS
 
 
 # -- the claims of the page ----------------------------------------------------------------------

@@ -15,6 +15,7 @@ from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXAttention
 from transformers.models.whisper.modeling_whisper import WhisperAttention
 
 from tests.pages import properties as p
+from tests.pages.bugs import Bugs
 from tests.pages.exercise import Exercise
 
 SLUG = "foundations/fused-qkv"
@@ -259,22 +260,8 @@ BUGS = {  # what the bug makes of the lines of the class, and the properties tha
 }
 
 
-@pytest.mark.parametrize("holds", PROPERTIES)
-def test_the_module_has_the_property(holds):
-    holds(PAGE)
-
-
-@pytest.mark.parametrize("bug", BUGS)
-def test_a_known_bug_is_caught_by_the_properties_that_the_table_names(bug):
-    replacements, catching = BUGS[bug]
-    code = p.page_code(SLUG, "class", ("class", replacements))
-    assert catching
-    assert [holds for holds in catching if not p.catches(holds, code)] == []
-
-
-@pytest.mark.parametrize("holds", PROPERTIES)
-def test_every_property_catches_a_bug(holds):
-    assert any(holds in catching for _, catching in BUGS.values())
+class TestBugs(Bugs):
+    SLUG, CELL, PROPERTIES, BUGS = SLUG, "class", PROPERTIES, BUGS
 
 
 # -- the module of the page before, and the gap of the bug cell -----------------------------------

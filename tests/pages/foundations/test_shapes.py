@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from tests.pages import properties as p
+from tests.pages.bugs import Bugs
 from tests.pages.exercise import Exercise
 
 SLUG = "foundations/shapes"
@@ -183,20 +184,13 @@ BUGS = {  # what the bug makes of the cell, and the properties that catch it
     "keys as values": ({"weights @ values": "weights @ keys"}, REFERENCES),
     "weights transposed": ({"weights @ values": "weights.mT @ values"}, REFERENCES),
     "items averaged": ({"weights @ values": "weights @ values.mean(0)"}, [*REFERENCES, items_and_heads_do_not_mix]),
+    "scaled in place": ({"scores = queries @": "scores = queries.mul_(2) @"}, [stateless]),
     "heads flipped": ({"weights @ values": "weights @ values.flip(1)"}, [*REFERENCES, items_and_heads_do_not_mix]),
 }
 
 
-@pytest.mark.parametrize("holds", PROPERTIES)
-def test_the_page_has_the_property(holds):
-    holds(PAGE)
-
-
-@pytest.mark.parametrize("bug", BUGS)
-def test_a_bug_is_caught(bug):
-    replacements, catching = BUGS[bug]
-    code = p.page_code(SLUG, "attend", ("attend", replacements))
-    assert [holds for holds in catching if not p.catches(holds, code)] == []
+class TestBugs(Bugs):
+    SLUG, CELL, PROPERTIES, BUGS = SLUG, "attend", PROPERTIES, BUGS
 
 
 # -- what the cells print ------------------------------------------------------------------------

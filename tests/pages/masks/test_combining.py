@@ -11,6 +11,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers.masking_utils import create_causal_mask
 
 from tests.pages import properties as p
+from tests.pages.bugs import Bugs
 from tests.pages.exercise import Exercise
 
 SLUG = "masks/combining"
@@ -286,22 +287,8 @@ BUGS = {  # what the bug makes of the module, and the properties that catch it
 }
 
 
-@pytest.mark.parametrize("holds", PROPERTIES)
-def test_the_module_has_the_property(holds):
-    holds(PAGE)
-
-
-@pytest.mark.parametrize("bug", BUGS)
-def test_a_known_bug_is_caught_by_the_properties_that_the_table_names(bug):
-    replacements, catching = BUGS[bug]
-    code = p.page_code(SLUG, "module", ("module", replacements))
-    assert catching
-    assert [holds for holds in catching if not p.catches(holds, code)] == []
-
-
-@pytest.mark.parametrize("holds", PROPERTIES)
-def test_every_property_catches_a_bug(holds):
-    assert any(holds in catching for _, catching in BUGS.values())
+class TestBugs(Bugs):
+    SLUG, CELL, PROPERTIES, BUGS = SLUG, "module", PROPERTIES, BUGS
 
 
 # -- the masks and the weights of the page ---------------------------------------------------------

@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from tests.pages import properties as p
+from tests.pages.bugs import Bugs
 from tests.pages.exercise import Exercise
 
 SLUG = "masks/padding"
@@ -241,22 +242,8 @@ BUGS = {  # what stands in the class instead, and the properties that catch it
 }
 
 
-@pytest.mark.parametrize("holds", PROPERTIES)
-def test_the_class_has_the_property(holds):
-    holds(PAGE)
-
-
-@pytest.mark.parametrize("bug", BUGS)
-def test_a_known_bug_is_caught_by_the_properties_that_the_table_names(bug):
-    replacements, catching = BUGS[bug]
-    code = p.page_code(SLUG, "attention", ("attention", replacements))
-    assert catching
-    assert [holds for holds in catching if not p.catches(holds, code)] == []
-
-
-@pytest.mark.parametrize("holds", PROPERTIES)
-def test_every_property_catches_a_bug(holds):
-    assert any(holds in catching for _, catching in BUGS.values())
+class TestBugs(Bugs):
+    SLUG, CELL, PROPERTIES, BUGS = SLUG, "attention", PROPERTIES, BUGS
 
 
 # -- the cells, computed again: what a sentence gives alone ----------------------------------------
