@@ -321,13 +321,6 @@ def test_every_property_catches_a_bug(holds):
 # -- the numbers that the cells print --------------------------------------------------------------
 
 
-def prints(cell, *expected):
-    """The decimals that a cell prints are these, one after the other, to four places."""
-    printed = [float(number) for number in re.findall(r"-?\d+\.\d{4}", p.run_cell(SLUG, cell)[1])]
-    wanted = torch.cat([torch.as_tensor(part, **DOUBLE).flatten() for part in expected])
-    torch.testing.assert_close(torch.tensor(printed, **DOUBLE), wanted, rtol=0, atol=6e-5)
-
-
 def test_the_tokens_are_those_of_the_first_page():
     assert torch.equal(PAGE.inputs, p.page_code("foundations/weighted-average", "contexts").inputs)
     assert (PAGE.T, PAGE.E) == (6, 3)
@@ -339,7 +332,7 @@ def test_half_of_two_tokens_is_blind_to_their_order_and_two_heads_are_not():
     tokens = PAGE.inputs.double().tolist()
     swapped = [tokens[j] for j in (0, 4, 2, 3, 1, 5)]
     contexts = [[[sum(map(float.__mul__, row, x)) for x in zip(*of)] for row in weights] for of in (tokens, swapped)]
-    prints("two-at-once", weights, *contexts)
+    p.prints(SLUG, "two-at-once", weights, *contexts)
     p.close(torch.tensor(contexts[0][0]), torch.tensor(contexts[1][0]))
     p.close(torch.tensor(contexts[0][1:]), torch.tensor(contexts[1][:0:-1]))
 
@@ -353,7 +346,7 @@ def test_the_list_prints_the_contexts_of_two_heads_for_equal_items():
     names, printed = p.run_cell(SLUG, "list")
     assert printed.startswith("torch.Size([2, 6, 4])\n")
     assert printed.endswith("\nTrue\n")
-    prints("list", loops(as_case(names.wrapper, names.batch, 2, 2))[0].detach())
+    p.prints(SLUG, "list", loops(as_case(names.wrapper, names.batch, 2, 2))[0].detach())
 
 
 def test_the_list_does_not_print_what_a_softmax_over_axis_1_gives():
@@ -379,7 +372,7 @@ def test_the_list_and_the_split_class_agree_to_rounding_and_a_wrong_cut_does_not
     names, printed = p.run_cell(SLUG, "equal")
     assert printed.endswith("True\n")
     last = loops(as_case(names.wrapper, names.inputs[None], 2, 2))[0, -1].detach()
-    prints("equal", last, last)
+    p.prints(SLUG, "equal", last, last)
     tokens = names.inputs[None].double()
     assert (names.wrapper(tokens) - names.attention.double()(tokens)).abs().max() < 1e-15
     for wrong in ("view without transpose", "merged without transpose", "every H-th column"):
@@ -482,7 +475,9 @@ def test_one_head_is_the_single_head_and_its_last_row_sees_all_tokens():
     assert printed.endswith("True\n")
     roles = [getattr(names.head, role)(names.inputs) for role in ROLES]
     p.close(names.one[-1], F.scaled_dot_product_attention(*roles)[-1].detach(), 1e-6)
-    prints("reduce", one_head_by_the_formula(names.inputs, *(getattr(names.head, role).weight for role in ROLES)))
+    p.prints(
+        SLUG, "reduce", one_head_by_the_formula(names.inputs, *(getattr(names.head, role).weight for role in ROLES))
+    )
 
 
 @pytest.mark.parametrize("bug", ["scores, dim=-1", "@ values"])

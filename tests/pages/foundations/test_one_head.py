@@ -1,7 +1,6 @@
 """One head as a module: both classes against PyTorch and plain loops, what they register, and lost transposes."""
 
 import math
-import re
 import warnings
 
 import pytest
@@ -356,13 +355,6 @@ def drawn_by_linear(d_in=3, d_out=2):
     return [nn.Linear(d_in, d_out, bias=False).weight.detach().T.double() for _ in ROLES]
 
 
-def prints(cell, *expected):
-    """The decimals that a cell prints are these, one after the other, to four places."""
-    printed = [float(number) for number in re.findall(r"-?\d+\.\d{4}", p.run_cell(SLUG, cell)[1])]
-    wanted = torch.cat([torch.as_tensor(part, dtype=torch.float64).flatten() for part in expected])
-    torch.testing.assert_close(torch.tensor(printed, dtype=torch.float64), wanted, rtol=0, atol=6e-5)
-
-
 def test_the_tokens_are_those_of_the_page_before():
     before = p.page_code("foundations/queries-keys-values", "matrix")
     assert torch.equal(PAGE.inputs, before.inputs)
@@ -373,7 +365,7 @@ def test_version_1_gives_the_contexts_of_the_page_before_and_of_the_book():
     before = p.page_code("foundations/queries-keys-values", "matrix")
     names, printed = p.run_cell(SLUG, "call-v1")
     p.close(names.context.detach(), before.context, 1e-6)
-    prints("call-v1", loops(INPUTS, [before.W_query, before.W_key, before.W_value])[0])
+    p.prints(SLUG, "call-v1", loops(INPUTS, [before.W_query, before.W_key, before.W_value])[0])
     assert "[0.3061, 0.8210]" in printed
     assert "[0.2996, 0.8053]" in printed
     assert "grad_fn=<MmBackward0>" in printed
@@ -381,8 +373,8 @@ def test_version_1_gives_the_contexts_of_the_page_before_and_of_the_book():
 
 def test_version_2_gives_the_contexts_and_the_weights_of_the_book():
     contexts, weights = loops(INPUTS, drawn_by_linear())
-    prints("call-v2", contexts)
-    prints("weights", weights)
+    p.prints(SLUG, "call-v2", contexts)
+    p.prints(SLUG, "weights", weights)
     assert "[-0.0739,  0.0713]" in p.run_cell(SLUG, "call-v2")[1]
     assert "[0.1921, 0.1646, 0.1652, 0.1550, 0.1721, 0.1510]" in p.run_cell(SLUG, "weights")[1]
     assert p.run_cell(SLUG, "weights")[1].endswith("True\n")

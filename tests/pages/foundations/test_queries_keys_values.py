@@ -313,13 +313,6 @@ CONTEXTS, WEIGHTS = by_the_formula(*ROLES_OF_THE_PAGE)
 SCORES = QUERIES @ KEYS.T
 
 
-def prints(cell, *expected):
-    """The decimals that a cell prints are these, one after the other, to four places."""
-    printed = [float(number) for number in re.findall(r"-?\d+\.\d{4}", p.run_cell(SLUG, cell)[1])]
-    wanted = torch.cat([torch.as_tensor(part, dtype=torch.float64).flatten() for part in expected])
-    torch.testing.assert_close(torch.tensor(printed, dtype=torch.float64), wanted, rtol=0, atol=6e-5)
-
-
 def test_the_tokens_are_those_of_the_page_before():
     assert torch.equal(PAGE.inputs, p.page_code("foundations/weighted-average", "contexts").inputs)
     assert (PAGE.T, PAGE.E, PAGE.D) == (6, 3, 2)
@@ -337,18 +330,26 @@ def test_the_projections_of_the_page_are_what_loops_compute():
 
 
 def test_journey_is_printed_in_its_three_roles_and_its_score_with_itself():
-    prints("journey", *(role[JOURNEY] for role in ROLES_OF_THE_PAGE), SCORES[JOURNEY, JOURNEY])
+    p.prints(SLUG, "journey", *(role[JOURNEY] for role in ROLES_OF_THE_PAGE), SCORES[JOURNEY, JOURNEY])
 
 
 def test_the_steps_from_the_scores_of_journey_to_its_context_are_printed():
     handed_over = WEIGHTS[JOURNEY, JOURNEY] * VALUES[JOURNEY]
-    prints("context", SCORES[JOURNEY], SCORES[JOURNEY] / math.sqrt(2), WEIGHTS[JOURNEY], handed_over, CONTEXTS[JOURNEY])
+    p.prints(
+        SLUG,
+        "context",
+        SCORES[JOURNEY],
+        SCORES[JOURNEY] / math.sqrt(2),
+        WEIGHTS[JOURNEY],
+        handed_over,
+        CONTEXTS[JOURNEY],
+    )
 
 
 def test_the_weights_and_both_pairs_of_scores_are_printed():
     alike = PAGE.inputs[JOURNEY] @ PAGE.inputs[ONE]
     pair = SCORES[JOURNEY, ONE], SCORES[ONE, JOURNEY]
-    prints("matrix", WEIGHTS, CONTEXTS[JOURNEY], *pair, alike, alike)
+    p.prints(SLUG, "matrix", WEIGHTS, CONTEXTS[JOURNEY], *pair, alike, alike)
 
 
 def test_the_probe_prints_how_far_weights_and_contexts_move():
@@ -374,7 +375,7 @@ def test_the_mix_ups_are_printed_with_their_errors_and_those_of_equal_matrices()
         [*found[JOURNEY].tolist(), (found - CONTEXTS).abs().max(), (unseen - lazy[0]).abs().max()]
         for found, unseen in zip(contexts(*ROLES_OF_THE_PAGE), lazy)
     ]
-    prints("mix-ups", rows)
+    p.prints(SLUG, "mix-ups", rows)
     names = ["right", "K as V", "Q, K swapped", "V in softmax", "no softmax"]
     lines = p.run_cell(SLUG, "mix-ups")[1].splitlines()
     assert lines[0].split() == ["journey", "gap", "Q=K=V"]
@@ -386,7 +387,7 @@ def test_identity_matrices_and_scale_1_give_the_contexts_of_the_page_before():
     names, printed = p.run_cell(SLUG, "reduce")
     assert torch.equal(names.plain, before)
     assert printed.endswith("True\n")
-    prints("reduce", before)
+    p.prints(SLUG, "reduce", before)
 
 
 @pytest.mark.parametrize("bug", ["scores, dim=-1", "queries @ keys.T", "weights @ values"])
@@ -397,7 +398,7 @@ def test_the_last_line_of_the_reduction_sees_a_bug(bug):
 
 def test_three_linear_layers_and_one_call_give_the_context_of_journey():
     names, printed = p.run_cell(SLUG, "in-torch")
-    prints("in-torch", CONTEXTS[JOURNEY])
+    p.prints(SLUG, "in-torch", CONTEXTS[JOURNEY])
     assert re.fullmatch(r"tensor\(\[[\d., ]+\]\)", printed.splitlines()[0])  # without a grad_fn
     assert printed.splitlines()[1:] == ["torch.Size([3, 2]) torch.Size([2, 3])", str(3 * 3 * 2)]
     p.close(names.context.detach().double(), CONTEXTS, 1e-6)
