@@ -74,12 +74,13 @@ def text_cell(name, text, link):
 
 
 def code_cell(cell):
-    outputs = [] if cell.shared else [{"name": "stdout", "output_type": "stream", "text": cell.output}]
+    outputs = [{"name": "stdout", "output_type": "stream", "text": cell.output}] if cell.output else []
     return {
         "cell_type": "code",
         "execution_count": None,
         "id": cell.name,
-        "metadata": {},
+        # Elsewhere such a cell fails, and the notebook runs on.
+        "metadata": {"tags": ["raises-exception"]} if cell.needs else {},
         "outputs": outputs,
         "source": cell.code.rstrip("\n"),
     }

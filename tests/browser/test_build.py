@@ -1,12 +1,14 @@
 """The build: the same bytes each time, without torch, and a badge only while it is true."""
 
 import json
+import re
 import shutil
 
 import pytest
 from bs4 import BeautifulSoup
 
 from tests.browser import site
+from tests.cells.project import cell
 from tests.configuration import text
 from tools.cells.record import read_record
 from tools.cells.source import digest, read_cells
@@ -51,48 +53,124 @@ def test_the_font_has_every_character_of_every_formula(built):
 def test_a_page_says_of_its_cells_what_the_record_says(built, page):
     cells, wanted = read_cells(page.snippets) if page.snippets.is_file() else [], []
     for record in sorted(site.ROOT.glob("verified/*.json")):
-        entry = read_record(record).get(page.slug, {"cells": {}})
-        verified = [cell for cell in cells if entry["cells"].get(cell.name) == digest(cells, cell)]
+        found = read_record(record).get(page.slug, {"cells": {}})
+        verified = [cell for cell in cells if found["cells"].get(cell.name) == digest(cells, cell)]
         if verified:
             words = text(page.language, "verified")
             facts = {"verified": len(verified), "cells": len(cells), "device": record.stem.upper()}
-            wanted.append(words.format(**facts, torch=entry["torch"], date=entry["date"]))
+            wanted.append(words.format(**facts, torch=found["torch"], date=found["date"]))
     assert badges(built, page) == wanted
+
+
+def table(built, language):
+    """The rows of the page that lists every page: by the title of a page, its counts."""
+    html = (built / site.Page(language, "verified").path / "index.html").read_text("utf-8")
+    rows = BeautifulSoup(html, "html.parser").select(".verified tr")
+    return {row.th.get_text(): [count.contents[0].get_text() for count in row("td")] for row in rows}
+
+
+def title(page):
+    return re.search("^# (.*)", page.source.read_text("utf-8"), re.M)[1].replace("`", "")
+
+
+@pytest.mark.parametrize("language", site.LANGUAGES)
+def test_one_page_lists_every_page_with_its_count_on_the_cpu(built, language):
+    """All verified: the record of the CPU is that of these cells, or a test of the structure fails."""
+    said, rows = text(language, "share"), table(built, language)
+    pages = [page for page in site.PAGES_WITH_CELLS if page.language == language]
+    for page in pages:
+        cells = read_cells(page.snippets)
+        here = len([cell for cell in cells if not cell.needs])
+        assert rows[title(page)][0] == said.format(verified=here, cells=len(cells))
+    assert len(rows) == len(pages) + 2, "head and foot"
+
+
+RUN = ("ran", "print(1)\n", "1\n", "needs cuda: a test")
+WAIT = ("waits", "print(2)\n", None, "needs cuda: a test")
 
 
 @pytest.fixture(scope="session")
 def half_verified(tmp_path_factory):
-    """A site whose record holds for one page, for all but one cell of another, and for nothing of a third."""
+    """A site whose record holds for one page, for all but one cell of another, and for nothing of a third.
+
+    The first has two cells more, which need CUDA; one of them has run there.
+    """
     project = site.copy_project(tmp_path_factory.mktemp("project"))
-    record = {}
+    path = project / "snippets/masks/causal.md"
+    path.write_text(path.read_text("utf-8") + "\n" + "\n".join(cell(*parts) for parts in (RUN, WAIT)), "utf-8")
+    for page in project.glob("docs/*/masks/causal.md"):
+        shown = "".join(f'\n--8<-- "masks/causal.md:{name}"\n' for name in (RUN[0], WAIT[0]))
+        page.write_text(page.read_text("utf-8") + shown, "utf-8")
+    records = {"cpu": {}, "cuda": {}}
     for slug in ("masks/causal", "cross/cross-attention", "foundations/weighted-average"):
-        cells = read_cells(project / "snippets" / f"{slug}.md")
-        record[slug] = {
-            "date": "2026-11-20", "device": "a test", "torch": "2.13.0", "python": "3.11.7",
-            "cells": {cell.name: digest(cells, cell) for cell in cells},
-        }  # fmt: skip
+        records["cpu"][slug] = entry(project, slug, lambda cell: not cell.needs)
     changed = read_cells(project / "snippets/cross/cross-attention.md")[-1]
-    record["cross/cross-attention"]["cells"][changed.name] = "0" * 64
-    record["foundations/weighted-average"]["cells"] = dict.fromkeys(
-        record["foundations/weighted-average"]["cells"], "0" * 64
-    )
+    records["cpu"]["cross/cross-attention"]["cells"][changed.name] = "0" * 64
+    none = dict.fromkeys(records["cpu"]["foundations/weighted-average"]["cells"], "0" * 64)
+    records["cpu"]["foundations/weighted-average"]["cells"] = none
+    records["cuda"]["masks/causal"] = entry(project, "masks/causal", lambda cell: cell.name == RUN[0])
     shutil.rmtree(project / "verified")
     (project / "verified").mkdir()
-    (project / "verified/cpu.json").write_text(json.dumps(record), encoding="utf-8")
+    for device, record in records.items():
+        (project / f"verified/{device}.json").write_text(json.dumps(record), encoding="utf-8")
     site.build(project / "site", root=project)
     return project / "site"
 
 
+def entry(project, slug, passed):
+    """What a record says of a page of which some cells have passed."""
+    cells = read_cells(project / "snippets" / f"{slug}.md")
+    facts = {"date": "2026-11-20", "device": "A100, driver 1.2", "torch": "2.13.0", "python": "3.11.7"}
+    return facts | {"cells": {cell.name: digest(cells, cell) for cell in cells if passed(cell)}}
+
+
 @pytest.mark.parametrize("language", site.LANGUAGES)
 def test_a_badge_counts_down_and_goes_when_cells_change(half_verified, language):
-    counts = {slug: len(read_cells(site.Page("en", slug).snippets)) for slug in site.SLUGS if slug != "index"}
-    causal, cross = counts["masks/causal"], counts["cross/cross-attention"]
+    counts = {
+        slug: len(read_cells(site.Page("en", slug).snippets)) for slug in ("masks/causal", "cross/cross-attention")
+    }
+    causal, cross = counts.values()
 
-    def badge(verified, cells):
-        facts = {"device": "CPU", "torch": "2.13.0", "date": "2026-11-20"}
-        return [text(language, "verified").format(verified=verified, cells=cells, **facts)]
+    def badge(verified, cells, device="CPU"):
+        facts = {"device": device, "torch": "2.13.0", "date": "2026-11-20"}
+        return text(language, "verified").format(verified=verified, cells=cells, **facts)
 
-    assert badges(half_verified, site.Page(language, "masks/causal")) == badge(causal, causal)
-    assert badges(half_verified, site.Page(language, "cross/cross-attention")) == badge(cross - 1, cross)
+    both = [badge(causal, causal + 2), badge(1, causal + 2, "CUDA")]
+    assert badges(half_verified, site.Page(language, "masks/causal")) == both
+    assert badges(half_verified, site.Page(language, "cross/cross-attention")) == [badge(cross - 1, cross)]
     assert badges(half_verified, site.Page(language, "foundations/weighted-average")) == []
     assert badges(half_verified, site.Page(language, "index")) == []
+
+
+@pytest.mark.parametrize("language", site.LANGUAGES)
+def test_a_cell_that_needs_a_device_says_where_it_ran_or_that_it_did_not(half_verified, language):
+    html = (half_verified / site.Page(language, "masks/causal").path / "index.html").read_text("utf-8")
+    said = {
+        sentence.get_text(): sentence.find_previous(class_="language-python").get_text().strip()
+        for sentence in BeautifulSoup(html, "html.parser").select(".ran-on")
+    }
+    facts = {"name": "A100, driver 1.2", "torch": "2.13.0", "date": "2026-11-20"}
+    ran, waits = text(language, "ran_on").format(**facts), text(language, "not_run").format(device="CUDA")
+    assert said == {ran: "print(1)", waits: "print(2)"}
+    listed = (half_verified / site.Page(language, "verified").path / "index.html").read_text("utf-8")
+    waiting = BeautifulSoup(listed, "html.parser").select(".waiting")
+    assert [row.code.get_text() for row in waiting] == [RUN[0], WAIT[0]]
+    assert [ran in waiting[0].get_text(), waits in waiting[1].get_text()] == [True, True]
+
+
+@pytest.mark.parametrize("language", site.LANGUAGES)
+def test_the_list_of_all_pages_has_a_column_for_each_device_and_counts_what_holds(half_verified, language):
+    rows, said = table(half_verified, language), text(language, "share")
+    counts = {page.slug: len(read_cells(page.snippets)) for page in site.PAGES_WITH_CELLS if page.language == language}
+    counts["masks/causal"] += 2
+    causal, cross = counts["masks/causal"], counts["cross/cross-attention"]
+
+    def shares(cells, *verified):
+        return [said.format(verified=number, cells=cells) for number in verified]
+
+    assert rows[text(language, "page")] == []
+    assert rows[title(site.Page(language, "masks/causal"))] == shares(causal, causal - 2, 1)
+    assert rows[title(site.Page(language, "cross/cross-attention"))] == shares(cross, cross - 1, 0)
+    average = counts["foundations/weighted-average"]
+    assert rows[title(site.Page(language, "foundations/weighted-average"))] == shares(average, 0, 0)
+    assert rows[text(language, "total")] == shares(sum(counts.values()), causal - 2 + cross - 1, 1)

@@ -111,7 +111,7 @@ def test_a_cell_shows_the_stored_code_to_the_letter(visit):
 @every_page_with_cells
 def test_an_output_shows_the_stored_text_to_the_letter_and_has_no_copy_button(visit):
     outputs = visit.page.locator("article .output")
-    assert outputs.all_text_contents() == [cell.output for cell in visit.subject.cells if not cell.shared]
+    assert outputs.all_text_contents() == [cell.output for cell in visit.subject.cells if cell.output]
     assert outputs.locator("button").count() == 0
 
 

@@ -8,10 +8,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 
-def cell(name, code, output=None):
-    """A cell as it stands in a snippet file."""
+def cell(name, code, output=None, needs=""):
+    """A cell as it stands in a snippet file; `needs` is a mark such as "needs cuda: why"."""
     shown = "" if output is None else f"<!--pytest-codeblocks:expected-output-->\n```text\n{output}```\n"
-    return f"<!-- --8<-- [start:{name}] -->\n```python\n{code}```\n{shown}<!-- --8<-- [end:{name}] -->\n"
+    mark = f" {needs}" if needs else ""
+    return f"<!-- --8<-- [start:{name}]{mark} -->\n```python\n{code}```\n{shown}<!-- --8<-- [end:{name}] -->\n"
 
 
 class Project:
@@ -31,10 +32,10 @@ class Project:
         self.write(f"docs/en/{slug}.md", "\n\n".join(f'--8<-- "{slug}.md:{name}"' for name in names) + "\n")
         return self.write(f"snippets/{slug}.md", "\n".join(cell(*parts) for parts in cells))
 
-    def pytest(self, *arguments):
+    def pytest(self, *arguments, **environment):
         """Run the cells; return the status, the text, and by `slug::name` the message of each test, '' if passed."""
         command = [sys.executable, "-m", "pytest", "--codeblocks", "-p", "no:cacheprovider", "--junitxml=report.xml"]
-        environment = {"PYTHONPATH": str(ROOT), "PATH": "", "OMP_NUM_THREADS": "1"}
+        environment = {"PYTHONPATH": str(ROOT), "PATH": "", "OMP_NUM_THREADS": "1"} | environment
         done = subprocess.run(
             [*command, *arguments], cwd=self.folder, env=environment, capture_output=True, text=True, check=False
         )

@@ -1,8 +1,10 @@
 """The runner as people use it: `pytest --codeblocks snippets`, on a project with one fault in each file."""
 
 import json
+import re
 
 import pytest
+import torch
 
 from tests.cells.project import Project, cell
 
@@ -223,6 +225,7 @@ NOT_READ = {
     "a-skipped-file": "<!--pytest-codeblocks:skipfile-->\n" + cell("x", "1\n"),
     "a-skip-mark": cell("x", "1\n").replace("```python", "<!--pytest.mark.skip-->\n```python"),
     "a-malformed-mark": cell("x", "1\n").replace("[start:x]", "[strat:x]"),
+    "a-need-without-a-reason": cell("x", "1\n", needs="needs cuda"),
 }
 
 
@@ -281,6 +284,90 @@ def test_a_block_that_would_not_run_is_an_error(bad, slug):
 @pytest.mark.parametrize(("test", "page"), [("on-no-page::sums", "on-no-page"), ("no-page::setup", "no-page")])
 def test_a_cell_on_no_page_is_an_error(bad, test, page):
     assert f"is on no page; show it in docs/en/{page}.md" in bad[test]
+
+
+NEEDS_SIM = ("where", "print(torch.ones(2).device)\n", "sim:0\n", "needs sim: the CPU is not pretended")
+NEEDS_CUDA = ("fused", "print(torch.cuda.get_device_name())\n", None, "needs cuda: a kernel of its own")
+
+
+def test_a_cell_that_needs_another_device_is_listed_as_not_run_with_its_reason(tmp_path):
+    project = Project(tmp_path)
+    project.add("page", SETUP, NEEDS_SIM, ("sums", PRINT_SUMS, SUMS), NEEDS_CUDA)
+    status, text, _ = project.pytest("snippets", "--record")
+    assert status == 0, text
+    assert "SKIPPED [1] snippets/page.md: 'where' needs sim: the CPU is not pretended" in text
+    assert "SKIPPED [1] snippets/page.md: 'fused' needs cuda: a kernel of its own" in text
+    assert "3 passed, 2 skipped" in text, "setup, sums and the notebook"
+    assert set(json.loads((tmp_path / "verified/cpu.json").read_text())["page"]["cells"]) == {"setup", "sums"}
+
+
+def test_a_cell_runs_on_the_device_that_it_needs(tmp_path):
+    project = Project(tmp_path)
+    project.add("page", SETUP, NEEDS_SIM, NEEDS_CUDA)
+    status, text, _ = project.pytest("snippets", "--device", "sim")
+    assert status == 0, text
+    assert "3 passed, 1 skipped" in text, "setup, where and the notebook; not what needs cuda"
+
+
+@pytest.mark.parametrize(
+    ("cell", "words"),
+    [
+        (("where", NEEDS_SIM[1], "cpu\n", NEEDS_SIM[3]), "nox -s gpu -- --update snippets/page.md"),
+        (("where", NEEDS_SIM[1], None, NEEDS_SIM[3]), "nox -s gpu -- --update snippets/page.md"),
+        (("quiet", "x = torch.ones(2)\n", None, NEEDS_SIM[3]), "the cell 'quiet' prints nothing"),
+        (("luck", "print(torch.rand(2) < 2)\n", None, NEEDS_SIM[3]), "without a seed of its own"),
+    ],
+)
+def test_on_its_device_a_cell_obeys_the_rules_of_the_house(tmp_path, cell, words):
+    project = Project(tmp_path)
+    project.add("page", SETUP, cell)
+    status, _, messages = project.pytest("snippets", "--device", "sim")
+    assert status == 1
+    assert "snippets/page.md:1" in messages[f"page::{cell[0]}"]
+    assert words in messages[f"page::{cell[0]}"]
+
+
+def test_update_on_a_device_writes_the_cells_that_need_it_and_no_other(tmp_path):
+    project = Project(tmp_path)
+    right = project.add("page", SETUP, NEEDS_SIM).read_text()
+    path = project.add("page", SETUP, (NEEDS_SIM[0], NEEDS_SIM[1], None, NEEDS_SIM[3]))
+    wrong = project.add("wrong", SETUP, ("sums", PRINT_SUMS, "tensor([9.])\n"))
+    before = wrong.read_text()
+    status, _, messages = project.pytest("snippets", "--device", "sim", "--update")
+    assert status == 1
+    assert "The CPU prints what the page shows; --device sim does not." in messages["wrong::sums"]
+    assert path.read_text() == right
+    assert wrong.read_text() == before
+
+
+def test_a_device_that_nobody_knows_is_an_error(tmp_path):
+    project = Project(tmp_path)
+    project.add("page", SETUP, ("fused", "print(1)\n", "1\n", "needs cdua: a kernel of its own"))
+    status, text, _ = project.pytest("snippets")
+    assert status == 2
+    assert "snippets/page.md:10: needs cdua: give one of cuda, mps" in text
+
+
+def test_a_job_on_github_says_what_it_ran(tmp_path):
+    project = Project(tmp_path)
+    project.add("page", SETUP, ("sums", PRINT_SUMS, SUMS), ("wrong", "print(1)\n", "2\n"), NEEDS_CUDA)
+    project.write("tests/test_other.py", "def test_other():\n    pass\n")
+    project.pytest("snippets", "tests", "--device", "sim", GITHUB_STEP_SUMMARY=str(tmp_path / "summary.md"))
+    summary = (tmp_path / "summary.md").read_text()
+    for row in (
+        "device | sim",
+        f"torch | {torch.__version__}",
+        "cells run | 3",
+        "cells failed | 1",
+        "cells not run | 1",
+        "other tests run | 2",
+        "other tests failed | 1",
+        "snippets/page.md::fused | Skipped: 'fused' needs cuda: a kernel of its own",
+    ):
+        assert f"| {row} |" in summary
+    failed, slowest = summary.split("| failed |")[1].split("| slowest |")
+    assert "snippets/page.md::wrong" in failed
+    assert len(re.findall(r"^\| \S+::\S+ \| \d+\.\d\d \|$", slowest, re.M)) == 5
 
 
 def test_update_writes_what_the_check_then_accepts(tmp_path):
@@ -358,7 +445,6 @@ def test_only_snippets_are_run(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--update", "--device", "sim"], "--update writes what the CPU prints; leave out --device sim"),
         (["--record", "--device", "sim"], "--record: the pretend accelerator proves nothing"),
         (["--device", "cuda"], "--device cuda: torch"),
         (["--device", "gpu"], "--device gpu: give one of cpu, cuda"),

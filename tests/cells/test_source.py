@@ -32,6 +32,16 @@ def test_cells_are_read_in_order_with_their_lines(snippet):
     assert cells[1].output == "1\n"
 
 
+def test_a_cell_says_which_device_it_needs_and_why_and_is_not_shared(snippet):
+    mark = SETUP.replace("[start:setup] -->", "[start:setup] needs cuda: Triton compiles it -->")
+    cells = read_cells(snippet(f"{mark}\n{SHOW}"))
+    assert [(cell.needs, cell.why, cell.shared) for cell in cells] == [
+        ("cuda", "Triton compiles it", False),
+        ("", "", False),
+    ]
+    assert program(cells, cells[1]) == "print(x)\n"
+
+
 def test_a_program_is_the_shared_cells_above_and_the_cell(snippet):
     cells = read_cells(snippet(FILE))
     assert program(cells, cells[1]) == "x = 1\n\nprint(x)\n"
@@ -54,6 +64,7 @@ MALFORMED = {
     ),
     "an end of another cell": (FILE.replace("[end:setup]", "[end:set-up]"), 5, "expected <!-- --8<-- [end:setup] -->"),
     "a capital in a name": (FILE.replace("start:show", "start:Show"), 7, "name in a-z, 0-9 and -"),
+    "a need without a reason": (FILE.replace("[start:show]", "[start:show] needs cuda"), 7, "' needs cuda: why'"),
     "no end": (SETUP.replace("<!-- --8<-- [end:setup] -->\n", ""), 5, "found 'the end of the file'"),
     "a name used twice": (FILE + SHOW, 32, "a second cell is named 'show'"),
     "a fence that would be skipped": (FILE.replace("```python\nprint", "```py\nprint", 1), 8, "expected ```python"),

@@ -145,7 +145,7 @@ def contained(module):
 
 @contextlib.contextmanager
 def known_state(device, seed):
-    """Start from one global state of torch, whatever ran before, and leave PyTorch's defaults behind."""
+    """Start from one global state of torch, whatever ran before, and leave it behind."""
     set_state(device, seed)
     # Fused attention kernels draw dropout masks of their own.
     backend = contextlib.nullcontext() if device == "cpu" else sdpa_kernel(SDPBackend.MATH)
@@ -153,7 +153,7 @@ def known_state(device, seed):
         with backend:
             yield
     finally:
-        set_state("cpu", seed)
+        set_state(device, seed)
 
 
 def set_state(device, seed):

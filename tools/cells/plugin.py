@@ -2,7 +2,8 @@
 
 Every cell of a snippet file is one test, named after it, and each file has one more, `notebook`, which runs its cells
 one after the other as the download does. So each cell runs twice on the CPU, after different seeds: as its program in
-a fresh namespace, and in the notebook. Its print is compared with what the page shows (see `compare`).
+a fresh namespace, and in the notebook. Its print is compared with what the page shows (see `compare`). A cell that
+needs another device than the one at hand is skipped, and listed with its reason.
 """
 
 import datetime
@@ -22,6 +23,7 @@ from tools.cells.execute import CellError, Run, run
 from tools.cells.randomness import DISPATCH_KEYS, draw_on_the_cpu
 from tools.cells.record import read_record, write_atomically, write_record
 from tools.cells.source import SourceError, digest, program_cells, read_cells, read_includes, with_outputs
+from tools.cells.summary import device_name, job_summary
 
 LEGEND = {"B", "H", "Hkv", "T", "Tq", "Tk", "D", "E", "V"}
 passed, prints = pytest.StashKey[dict](), pytest.StashKey[dict]()
@@ -38,19 +40,24 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     config.stash[passed], config.stash[prints] = {}, {}
+    config.option.reportchars += "s"  # list what was not run
     device = config.option.device
     if device == "cpu":
         return
     if device == "sim" and config.option.record:
         raise pytest.UsageError("--record: the pretend accelerator proves nothing to a reader; leave out --device sim")
-    if config.option.update:
-        raise pytest.UsageError(f"--update writes what the CPU prints; leave out --device {device}")
     config.random_kernels = usable(device)
+    torch.set_default_device(device)
+
+
+def kind_of(device):
+    """The kind of a device: cuda for cuda:0."""
+    return device.partition(":")[0]
 
 
 def usable(device):
     """Make a device ready for cells; `pytest.UsageError` where it is not there, since nothing may pass unseen."""
-    kind = device.partition(":")[0]
+    kind = kind_of(device)
     if kind not in DISPATCH_KEYS:
         raise pytest.UsageError(f"--device {device}: give one of cpu, {', '.join(DISPATCH_KEYS)}")
     if kind == "sim":
@@ -80,7 +87,8 @@ class SnippetFile(codeblocks.MarkdownFile):
         self.slug = self.path.relative_to(snippets).with_suffix("").as_posix()
         self.root = Path(os.path.relpath(snippets.parent))  # relative, as people name files in messages
         self.file = self.root / f"snippets/{self.slug}.md"
-        self.record_path = self.root / f"verified/{self.config.option.device.partition(':')[0]}.json"
+        kind = kind_of(self.config.option.device)
+        self.record_path = self.root / f"verified/{kind}.json"
         try:
             self.cells = read_cells(self.file)
             read_record(self.record_path)
@@ -90,8 +98,15 @@ class SnippetFile(codeblocks.MarkdownFile):
         blocks = [block.obj for block in super().collect()]
         if [(b.lineno, b.code, b.expected_output) for b in blocks] != [(c.fence, c.code, c.output) for c in self.cells]:
             raise self.CollectError(f"{self.file}: pytest-codeblocks reads other blocks here than tools.cells.source")
+        self.cells_here = [cell for cell in self.cells if cell.needs in ("", kind)]
         for cell, block in zip(self.cells, blocks):
-            yield CellTest.from_parent(self, name=cell.name, obj=block, cell=cell)
+            if cell.needs and cell.needs not in DISPATCH_KEYS:
+                known = ", ".join(DISPATCH_KEYS)
+                raise self.CollectError(f"{self.file}:{cell.fence - 1}: needs {cell.needs}: give one of {known}")
+            test = CellTest.from_parent(self, name=cell.name, obj=block, cell=cell)
+            if cell not in self.cells_here:
+                test.add_marker(pytest.mark.skip(reason=f"{cell.name!r} needs {cell.needs}: {cell.why}"))
+            yield test
         yield NotebookTest.from_parent(self, name="notebook")
 
     def run(self, cells, seed):
@@ -101,7 +116,7 @@ class SnippetFile(codeblocks.MarkdownFile):
     def notebook(self):
         """The run of all cells one after the other, which is the second run of each; or the error that ended it."""
         try:
-            return self.run(self.cells, seed=2)
+            return self.run(self.cells_here, seed=2)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # a skip and an exit are no Exception
@@ -111,15 +126,19 @@ class SnippetFile(codeblocks.MarkdownFile):
         self.config.stash[passed].setdefault(self, set()).add(name)
 
     def cells_as_run(self):
-        """The cells with the outputs that `--update` is about to write."""
+        """The cells that run on this device, with the outputs that `--update` is about to write."""
         fresh = self.config.stash[prints].get(self.file, {})
-        return [replace(cell, output=fresh.get(cell.name, cell.output)) for cell in self.cells]
+        return [replace(cell, output=fresh.get(cell.name, cell.output)) for cell in self.cells_here]
+
+    def authority(self, cell):
+        """Whether this device says what a page shows: the one that a cell needs, the CPU for all others."""
+        return kind_of(self.config.option.device) == (cell.needs or "cpu")
 
     def refuse_difference(self, cell, output, mend):
         """`CellError` where `output` is not what the page shows below `cell`."""
         device, expected, got = self.config.option.device, cell.output or "", output.getvalue()
-        if device != "cpu":
-            got = compare.forget_device(got, device.partition(":")[0])
+        if not self.authority(cell):
+            got = compare.forget_device(got, kind_of(device))
             mend = f"The CPU prints what the page shows; --device {device} does not."
         if compare.same(expected, got):
             return
@@ -144,15 +163,18 @@ class CellTest(codeblocks.TestBlock):
         cells = program_cells(file.cells, cell)
         first = file.run(cells, seed=1)
         refuse_equal_sizes(first.namespace, file.file)
-        if self.config.option.device == "cpu":
+        if file.authority(cell):
             again = file.notebook if isinstance(file.notebook, Run) else file.run(cells, seed=2)
             self.refuse_chance(first, again)
         output = first.outputs[cell.name]
-        if self.config.option.update and output.getvalue():
+        if cell.needs and not output.getvalue():
+            raise CellError(f"{file.file}:{cell.fence}: the cell {cell.name!r} prints nothing; let it show what it did")
+        if self.config.option.update and output.getvalue() and file.authority(cell):
             with_outputs(file.file, {cell.name: output.getvalue()})  # refuses what a page cannot show
             self.config.stash[prints].setdefault(file.file, {})[cell.name] = output.getvalue()
         else:
-            mend = f"Mend the code, or take over what it prints: nox -s update -- {file.slug}"
+            update = f"nox -s gpu -- --update {file.file}" if cell.needs else f"nox -s update -- {file.slug}"
+            mend = f"Mend the code, or take over what it prints: {update}"
             file.refuse_difference(cell, output, mend)
         file.passed(cell.name)
 
@@ -235,7 +257,7 @@ def failure_text(item, excinfo):
 def pytest_runtest_makereport(item, call):
     """A cell cannot skip itself; and the notebook of a file knows which cells have failed."""
     report = yield
-    if isinstance(item, (CellTest, NotebookTest)) and report.skipped:
+    if isinstance(item, (CellTest, NotebookTest)) and report.skipped and call.when == "call":
         report.outcome, report.longrepr = "failed", f"{item.parent.file}: the cell {item.name!r} skips itself"
     if isinstance(item, CellTest) and report.failed:
         item.parent.failing.append(item.name)
@@ -264,7 +286,8 @@ def record(file, names, device):
     write_record(file.record_path, pages)
 
 
-def device_name(device):
-    if device.startswith("cuda"):
-        return torch.cuda.get_device_name(device)
-    return f"{platform.machine()}, {torch.backends.cpu.get_cpu_capability()}" if device == "cpu" else device
+def pytest_terminal_summary(terminalreporter):
+    """On GitHub, what a job ran is a table above its log."""
+    if path := os.environ.get("GITHUB_STEP_SUMMARY"):
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(job_summary(terminalreporter.stats, terminalreporter.config.option.device))

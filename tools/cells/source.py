@@ -14,6 +14,12 @@ A snippet file holds the cells of one page in reading order. Each stands between
 
 A cell without an output is shared: every later cell of the file sees it. A cell with an output stands on its own: its
 program is every shared cell above it, then itself.
+
+A cell that the CPU cannot run says so, and why, in its first mark:
+
+    <!-- --8<-- [start:fused] needs cuda: its kernel is compiled by Triton -->
+
+It runs on that device only and stands on its own; until it has run there, it has no output.
 """
 
 import codecs
@@ -23,7 +29,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-START = re.compile(r"<!-- --8<-- \[start:([a-z][a-z0-9-]*)\] -->")
+START = re.compile(r"<!-- --8<-- \[start:([a-z][a-z0-9-]*)\](?: needs (\w+): (\S.*))? -->")
 OUTPUT_MARK = "<!--pytest-codeblocks:expected-output-->"
 NOT_IN_A_BLOCK = re.compile("```.|<!--")
 INCLUDE = re.compile(r'( *)--8<-- "([\w/-]+)\.md:([a-z][a-z0-9-]*)"')
@@ -35,17 +41,22 @@ class SourceError(ValueError):
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell. Lines count from 1: `fence` is that of ```python, `end` that of the last closing fence."""
+    """One cell. Lines count from 1: `fence` is that of ```python, `end` that of the last closing fence.
+
+    `needs` is the device that it needs, "" where every device will do, and `why` the reason.
+    """
 
     name: str
     code: str
     output: str | None
     fence: int
     end: int
+    needs: str = ""
+    why: str = ""
 
     @property
     def shared(self):
-        return self.output is None
+        return self.output is None and not self.needs
 
 
 @dataclass(frozen=True)
@@ -81,7 +92,8 @@ class Lines:
         line = self.lines[self.at] if self.at < len(self.lines) else "the end of the file"
         match = wanted.fullmatch(line) if isinstance(wanted, re.Pattern) else line == wanted
         if not match:
-            shown = "<!-- --8<-- [start:name] -->, name in a-z, 0-9 and -" if wanted is START else wanted
+            start = "<!-- --8<-- [start:name] -->, name in a-z, 0-9 and -, behind ] perhaps ' needs cuda: why'"
+            shown = start if wanted is START else wanted
             raise self.error(f"expected {shown}, found {line.strip()!r}")
         self.at += 1
         return match
@@ -122,7 +134,7 @@ def read_cells(path):
     lines, cells = Lines(path), []
     while lines.skip_blank():
         mark = lines.at + 1
-        name = lines.take(START)[1]
+        name, needs, why = lines.take(START).groups(default="")
         if name == "notebook":  # the test that runs them all has this name
             raise lines.error("a cell cannot be named 'notebook'; give it another name", line=mark)
         if name in (cell.name for cell in cells):
@@ -133,7 +145,7 @@ def read_cells(path):
         if lines.next_is(OUTPUT_MARK):
             lines.take(OUTPUT_MARK)
             output = lines.take_fence("```text")
-        cells.append(Cell(name, code, output, fence, end=lines.at))
+        cells.append(Cell(name, code, output, fence, lines.at, needs, why))
         lines.take(f"<!-- --8<-- [end:{name}] -->")
     return cells
 

@@ -6,20 +6,29 @@ from tools.cells.record import read_record, still_verified
 
 
 def badges(slug, cells, folder):
-    """What each record of `folder` says of a page: only of cells that have not changed since."""
-    found = []
-    for path in sorted(Path(folder).glob("*.json")):
-        entry = read_record(path).get(slug)
-        verified = len(still_verified(entry, cells))
-        if verified:
-            found.append(
-                {
-                    "verified": verified,
-                    "cells": len(cells),
-                    "device": path.stem.upper(),
-                    "name": entry["device"],
-                    "torch": entry["torch"],
-                    "date": entry["date"],
-                }
-            )
-    return found
+    """What each record of `folder` says of a page: how many of its cells have not changed since they passed."""
+    return [
+        {
+            "device": path.stem.upper(),
+            "verified": len(still_verified(entry, cells)),
+            "cells": len(cells),
+            **{fact: entry[fact] for fact in ("torch", "date")},
+            "name": entry["device"],
+        }
+        for path in sorted(Path(folder).glob("*.json"))
+        if (entry := read_record(path).get(slug))
+    ]
+
+
+def devices(slug, cells, folder, text):
+    """By the name of each cell that needs a device: a sentence that says whether, where and when it ran there."""
+    said = {}
+    for cell in cells:
+        if cell.needs:
+            entry = read_record(Path(folder, f"{cell.needs}.json")).get(slug)
+            if cell in still_verified(entry, cells):
+                facts = {"name": entry["device"], "torch": entry["torch"], "date": entry["date"]}
+                said[cell.name] = text["ran_on"].format(**facts)
+            else:
+                said[cell.name] = text["not_run"].format(device=cell.needs.upper())
+    return said

@@ -10,6 +10,9 @@ from tools.site.outputs import tint
 OUTPUT = re.compile(
     rf'{OUTPUT_MARK}\s*<div class="language-text highlight"><pre><span></span><code>(.*?)</code></pre></div>', re.S
 )
+CELL = re.compile(
+    r'<div class="language-python .*?</code></pre></div>(?:\s*<div class="output .*?</code></pre></div>)?', re.S
+)
 PICTURE = re.compile(r'<img alt="([^"]*)" src="[^"]*?assets/([\w./-]+\.svg)"[^>]*>')
 PLOT = re.compile(r'<div class="plot">.*?</div>', re.S)
 STYLE = re.compile(r' style="([^"]*)"')
@@ -31,6 +34,17 @@ def show_outputs(body, label):
     # In a folded block Python-Markdown takes a cell with an output for a paragraph.
     body = OUTPUT.sub(box, body)
     return body.replace('<p><div class="language-', '<div class="language-').replace("</pre></div></p>", "</pre></div>")
+
+
+def say_devices(body, sentences):
+    """Below the cells of a page, one after the other, what is said of where they ran; nothing below most."""
+    sentences = iter(sentences)
+
+    def said(match):
+        sentence = next(sentences, None)  # a lab has none
+        return match[0] + (f'<p class="ran-on">{html.escape(sentence)}</p>' if sentence else "")
+
+    return CELL.sub(said, body)
 
 
 def inline_pictures(body, assets):

@@ -82,8 +82,10 @@ def on_pre_page(page, config, files):
     path = snippets / f"{slug_of(page)}.md"
     with plain_errors():
         page.cells = [] if is_notebook(page) else resolve(source_of(page), snippets)
-        cells = read_cells(path) if path.is_file() else []
-        page.badges = badges.badges(slug_of(page), cells, shown(ROOT / "verified"))
+        page.cells_to_verify = read_cells(path) if path.is_file() else []
+        verified = slug_of(page), page.cells_to_verify, shown(ROOT / "verified")
+        page.badges = badges.badges(*verified)
+        page.ran_on = badges.devices(*verified, config.extra["text"])
 
 
 def on_page_markdown(markdown, page, config, files):
@@ -110,7 +112,8 @@ def on_page_content(html, page, config, files):
     with plain_errors():
         html = to_mathml(html, source_of(page))
         html = body.inline_pictures(html, Path(config.docs_dir, "assets"))
-    return body.show_outputs(body.plain_plots(weight.trim_code(html)), config.extra["text"]["output"])
+    html = body.show_outputs(body.plain_plots(weight.trim_code(html)), config.extra["text"]["output"])
+    return body.say_devices(html, [page.ran_on.get(cell.name) for cell in page.cells])
 
 
 HREFLANG = re.compile(r'\s*<link rel="alternate" href="[^"]*" hreflang="[^"]*">')
