@@ -5,7 +5,7 @@ import re
 import pytest
 
 from tools.cells.source import SourceError
-from tools.translations import FENCE, parts, refuse_difference
+from tools.translations import FENCE, FRONT_MATTER, parts, refuse_difference
 
 ENGLISH = """---
 description: A page.
@@ -61,7 +61,7 @@ def test_a_description_fits_a_search_result(root, page, language):
 
 def test_no_line_breaks_between_han_characters(root, page):
     """A browser draws a line break as a space, also between two Han characters."""
-    prose = FENCE.sub("", (root / f"docs/zh/{page}.md").read_text("utf-8"))
+    prose = FRONT_MATTER.sub("", FENCE.sub("", (root / f"docs/zh/{page}.md").read_text("utf-8")))
     han = r"[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]"
     broken = re.search(rf"{han}\n *(?!#|-|\d+\.|\||!!!|\?\?\?|--8<--|\$\$)\S", prose)
     assert not broken, broken[0]
