@@ -79,8 +79,8 @@ def update(session):
 
 @torch
 def gpu(session):
-    """Run the cells and the random-number cases on CUDA; fails where there is no CUDA device."""
-    cases = session.posargs or ["snippets", "tests/device"]
+    """Run cells, page tests and random-number cases on CUDA and record them; fails where there is no CUDA device."""
+    cases = session.posargs or ["snippets", "tests/device", "tests/pages"]
     run(session, "torch-env", "pytest", "--device", "cuda", "--record", *cases)
 
 

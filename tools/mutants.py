@@ -279,12 +279,13 @@ def read_report():
     """The pages of the report as {slug: (mutants, caught)}, and {survivor: reason}."""
     lines = REPORT.read_text(encoding="utf-8").splitlines() if REPORT.exists() else []
     rows = [
-        [cell.strip().strip("`").replace(r"\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        [cell.strip().replace(r"\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
         for line in lines
         if re.match(r"\| (?!page)", line)
     ]
     pages = {row[0]: (int(row[1]), int(row[2])) for row in rows if len(row) == 4}
-    return pages, {tuple(row[:4]): row[4] for row in rows if len(row) == 5}
+    survivors = [row for row in rows if len(row) == 5]
+    return pages, {(slug, cell, old[1:-1], new[1:-1]): reason for slug, cell, old, new, reason in survivors}
 
 
 def write_report(pages, reasons):

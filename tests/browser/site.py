@@ -120,7 +120,7 @@ def serve(folder):
 
         def do_GET(self):
             status, path = find(folder, urlsplit(self.path).path)
-            body = gzip.compress(path.read_bytes(), compresslevel=6, mtime=0)
+            body = compressed(path.read_bytes())
             server.visits.append(Visit(self.path, status, len(body)))
             self.send_response(status)
             self.send_header("Content-Type", content_type(path))
@@ -139,6 +139,10 @@ def serve(folder):
         threading.Thread(target=web.serve_forever, daemon=True).start()
         yield server
         web.shutdown()
+
+
+def compressed(data):
+    return gzip.compress(data, compresslevel=6, mtime=0)
 
 
 def find(folder, path):

@@ -1,5 +1,6 @@
 """The search finds what the pages say, in the reader's language, and costs nothing before it is opened."""
 
+import functools
 import re
 import shutil
 
@@ -47,13 +48,18 @@ def results(opened):
     return [link.partition(site.PREFIX)[2] for link in links]
 
 
-def say(built, page, words):
-    """Whether the text of a page has some words, of those that are meant to be found."""
-    soup = BeautifulSoup((built / page.path / "index.html").read_text("utf-8"), "html.parser")
-    article = soup.find(attrs={"data-pagefind-body": True})
+@functools.cache
+def meant_to_be_found(file):
+    """The text of a page, without what the search leaves out."""
+    article = BeautifulSoup(file.read_text("utf-8"), "html.parser").find(attrs={"data-pagefind-body": True})
     for ignored in article.find_all(attrs={"data-pagefind-ignore": True}):
         ignored.decompose()
-    text = re.sub(r"\s+", " ", article.get_text())
+    return re.sub(r"\s+", " ", article.get_text())
+
+
+def say(built, page, words):
+    """Whether the text of a page has some words, of those that are meant to be found."""
+    text = meant_to_be_found(built / page.path / "index.html")
     return re.search(rf"(?<!\w){re.escape(words)}" if words.isascii() else words, text, re.I) is not None
 
 
@@ -176,6 +182,15 @@ def test_the_keyboard_alone_leads_from_a_query_to_a_section(tab):
     heading = opened.locator(f"[id='{target.partition('#')[2]}']")
     expect(heading).to_be_in_viewport()
     expect(opened.locator("dialog.search")).to_be_hidden()
+
+
+def test_the_search_opens_again_as_soon_as_it_is_closed(tab):
+    """The focus leaves the closed dialog a little later."""
+    opened = tab.open("masks/causal/")
+    search(opened, "softmax")
+    opened.keyboard.press("Escape")
+    opened.keyboard.press("/")
+    expect(opened.locator("dialog.search")).to_be_visible()
 
 
 def test_enter_in_the_query_opens_the_first_result(tab):

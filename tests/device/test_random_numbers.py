@@ -7,6 +7,7 @@ moved to the CPU's generator differs there, too.
 import subprocess
 import sys
 import textwrap
+import threading
 
 import pytest
 import torch
@@ -170,3 +171,47 @@ def test_every_random_kernel_of_torch_is_found():
     names = {operator._name.removeprefix("aten::") for operator in random_operators()}
     assert {"normal_", "uniform_", "random_", "bernoulli_.float", "randperm.generator_out", "multinomial"} < names
     assert len(names) == 28
+
+
+COMPOSED = ("CompositeImplicitAutograd", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
+# Fused attention is switched off by `sdpa_kernel(SDPBackend.MATH)`, recurrent networks of cuDNN and MIOpen by
+# `cudnn.enabled = False`; two belong to Apple's MPS, one to nested tensors, and no module calls `_fused_dropout`.
+SWITCHED_OFF = ("attention", "sdp_choice", "mem_eff", "cudnn", "miopen", "_mps", "nested", "_fused_dropout")
+
+
+def draws(name):
+    packet, _, overload = name.removeprefix("aten::").partition(".")
+    operator = getattr(getattr(torch.ops.aten, packet, None), overload or "default", None)
+    return name.startswith("aten::") and operator and torch.Tag.nondeterministic_seeded in operator.tags
+
+
+def is_composed(name):
+    return any(torch._C._dispatch_has_kernel_for_dispatch_key(name, key) for key in COMPOSED)
+
+
+def test_every_random_operator_of_torch_is_replaced_or_composed_of_those_or_switched_off():
+    """A CPU build of torch knows the operators of CUDA by name, and what draws carries a tag."""
+    replaced = {operator._name for operator in random_operators()} | {"aten::native_dropout"}
+    left = {name for name in torch._C._dispatch_get_all_op_names() if draws(name) and not is_composed(name)}
+    assert replaced < left
+    assert [name for name in left - replaced if not any(word in name for word in SWITCHED_OFF)] == []
+
+
+class DrawsInBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, inputs):
+        return inputs.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        DrawsInBackward.thread = threading.get_ident()
+        return torch.rand_like(gradient)
+
+
+def test_the_thread_of_autograd_draws_the_same_numbers(device):
+    """A device has a thread of its own for its backward pass, where a kernel in Python must run, too."""
+    leaf = torch.ones(5, device=device, requires_grad=True)
+    torch.manual_seed(4)
+    DrawsInBackward.apply(leaf).sum().backward()
+    assert DrawsInBackward.thread != threading.get_ident()
+    assert torch.equal(leaf.grad.cpu(), torch.rand(5, generator=torch.Generator().manual_seed(4), device="cpu"))

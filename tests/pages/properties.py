@@ -15,6 +15,7 @@ import torch
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from tools.cells.compare import forget_device
 from tools.cells.execute import run
 from tools.cells.source import INCLUDE, program_cells, read_cells
 
@@ -29,7 +30,7 @@ CAUGHT = (AssertionError, RuntimeError, TypeError, ValueError)  # it does not ho
 
 
 def run_cell(slug, cell, bug=None, tokens=None):
-    """Run the program of a cell: everything it defines, and what it prints.
+    """Run the program of a cell on the default device (`--device`): everything it defines, and what it prints.
 
     `bug` is (cell, {old text: new text}): texts that stand in that cell once, and what stands there instead. `tokens`
     replaces the shared `inputs`. Shape comments are left out: they are true for the sizes of the page only, and a
@@ -43,8 +44,9 @@ def run_cell(slug, cell, bug=None, tokens=None):
         parts = with_bug(parts, *bug)
     if tokens is not None:
         parts = [with_tokens(part, tokens) if "inputs = torch.tensor(" in part.code else part for part in parts]
-    result = run(path, parts)
-    return SimpleNamespace(**result.namespace), result.outputs[cell].getvalue()
+    device = torch.get_default_device()
+    result = run(path, parts, str(device))
+    return SimpleNamespace(**result.namespace), forget_device(result.outputs[cell].getvalue(), device.type)
 
 
 def page_code(slug, cell, bug=None, tokens=None):

@@ -12,6 +12,9 @@ from tests.configuration import ROOT
 spec = importlib.util.spec_from_file_location("noxfile", ROOT / "noxfile.py")
 
 
+GPU = ("torch-env", "pytest", "--device", "cuda", "--record")
+
+
 class Refused(Exception):
     pass
 
@@ -49,7 +52,8 @@ def sessions():
         ("cells", ["masks/causal"], ("torch-env", "pytest", "snippets/masks/causal.md")),
         ("cells", ["snippets/masks/causal.md", "-x"], ("torch-env", "pytest", "snippets/masks/causal.md", "-x")),
         ("update", ["masks/causal"], ("torch-env", "pytest", "--update", "--record", "snippets/masks/causal.md")),
-        ("gpu", ["snippets"], ("torch-env", "pytest", "--device", "cuda", "--record", "snippets")),
+        ("gpu", [], (*GPU, "snippets", "tests/device", "tests/pages")),
+        ("gpu", ["snippets"], (*GPU, "snippets")),
         ("labs", [], ("torch-env", "tools.labs", "snippets/labs/see-the-masks.md")),
         ("lint", ["--fix"], ("torch-env", "ruff", "check", "--fix")),
         ("mutants", ["masks/causal"], ("torch-env", "tools.mutants", "masks/causal")),

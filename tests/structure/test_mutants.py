@@ -19,3 +19,11 @@ def test_the_tests_of_a_page_catch_95_percent_of_its_mutants_and_the_rest_has_re
     assert made - caught == len(survivors)
     assert caught / made >= 0.95
     assert mutants.NO_REASON not in {REASONS[name] for name in survivors}
+
+
+def test_the_report_is_written_as_it_was_read(tmp_path, monkeypatch):
+    """A run for one page keeps the rows of all others, and every reason to the letter."""
+    before = mutants.REPORT.read_text("utf-8")
+    monkeypatch.setattr(mutants, "REPORT", tmp_path / "mutants.md")
+    mutants.write_report(PAGES, REASONS)
+    assert mutants.REPORT.read_text("utf-8") == before

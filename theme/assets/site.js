@@ -104,6 +104,7 @@ function move(step) {
 
 query.addEventListener("input", () => find().catch(fail))
 dialog.addEventListener("keydown", event => {
+  if (!dialog.open) return // closed a moment ago, it still has the focus
   const step = { ArrowDown: 1, ArrowUp: -1 }[event.key]
   if (step) {
     event.preventDefault()
@@ -118,7 +119,7 @@ dialog.addEventListener("click", event => {
 })
 all("[data-search-open]").forEach(button => button.addEventListener("click", open))
 document.addEventListener("keydown", event => {
-  const typing = event.target.closest("input, textarea, select, [contenteditable]")
+  const typing = event.target.closest("input, textarea, select, [contenteditable]") && !dialog.contains(event.target)
   const wanted = (event.key === "/" && !typing) || (event.key === "k" && (event.ctrlKey || event.metaKey))
   if (wanted && !dialog.open) {
     event.preventDefault()

@@ -54,6 +54,15 @@ class SimTensor(torch.Tensor):
         tensor.hidden = hidden
         return tensor
 
+    @property
+    def data(self):
+        return super().data
+
+    @data.setter
+    def data(self, other):  # so `module.double()` converts its parameters
+        torch._C.TensorBase.data.__set__(self, other)
+        self.hidden = other.hidden
+
     def tolist(self):
         return self.hidden.tolist()
 
@@ -96,8 +105,8 @@ def run_hidden(operator, *args, **kwargs):
     """Run an operator on the hidden tensors; wrap what it returns."""
     if operator._opname == "_fused_sdp_choice":
         return torch.nn.attention.SDPBackend.MATH.value
-    to_cpu = kwargs.get("device") is not None and torch.device(kwargs["device"]).type == "cpu"
-    if "device" in kwargs:
+    elsewhere = kwargs.get("device") is not None and torch.device(kwargs["device"]).type != "sim"
+    if "device" in kwargs and not elsewhere:
         kwargs = kwargs | {"device": torch.device("cpu")}
     tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, SimTensor)]
     args, kwargs = tree_map_only(SimTensor, hidden, (args, kwargs))
@@ -106,7 +115,7 @@ def run_hidden(operator, *args, **kwargs):
             return tuple(map(SimTensor, own_dropout(*args)))
         args, kwargs = with_own_generator(operator, args, kwargs)
     result = operator(*args, **kwargs)
-    if to_cpu:
+    if elsewhere:
         return tree_map_only(torch.Tensor, torch.clone, result)
     known = {id(tensor.hidden): tensor for tensor in tensors}  # an in-place operator returns its argument
     return tree_map_only(torch.Tensor, lambda t: known[id(t)] if id(t) in known else SimTensor(t), result)

@@ -476,7 +476,7 @@ def first_head(scores):
 
 def on_the_cpu(scores):
     T = scores.shape[-1]
-    return scores.masked_fill(torch.ones(T, T, dtype=torch.bool).triu(1), -torch.inf)
+    return scores.masked_fill(torch.ones(T, T, dtype=torch.bool, device="cpu").triu(1), -torch.inf)
 
 
 RIGHT_MASKS = {

@@ -445,7 +445,7 @@ def test_a_lost_parameter_that_was_multiplied_raises_in_the_second_step():
 
 def test_where_there_is_nothing_to_move_or_convert_the_parameter_stays_one():
     parameter = nn.Parameter(torch.rand(2))
-    assert parameter.to("cpu") is parameter
+    assert parameter.to(parameter.device) is parameter
 
 
 def test_a_parameter_that_is_converted_is_a_parameter_no_more():

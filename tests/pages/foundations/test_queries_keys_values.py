@@ -372,7 +372,7 @@ def test_the_mix_ups_are_printed_with_their_errors_and_those_of_equal_matrices()
 
     lazy = contexts(QUERIES, QUERIES, QUERIES)
     rows = [
-        [*found[JOURNEY].tolist(), (found - CONTEXTS).abs().max(), (unseen - lazy[0]).abs().max()]
+        [*found[JOURNEY].tolist(), (found - CONTEXTS).abs().max().item(), (unseen - lazy[0]).abs().max().item()]
         for found, unseen in zip(contexts(*ROLES_OF_THE_PAGE), lazy)
     ]
     p.prints(SLUG, "mix-ups", rows)

@@ -195,7 +195,7 @@ def spread(scores):
 
 
 def drawn(*shape):
-    return torch.randn(*shape).double().numpy()
+    return torch.randn(*shape).double().cpu().numpy()
 
 
 def test_the_variances_are_those_of_another_way_to_compute_them():
@@ -204,7 +204,7 @@ def test_the_variances_are_those_of_another_way_to_compute_them():
     for width in (4, 64, 1024):
         scores = torch.linalg.vecdot(torch.randn(20_000, width), torch.randn(20_000, width))
         variance = scores.double().square().mean() - scores.double().mean() ** 2
-        assert variance == pytest.approx(width, rel=0.02)
+        assert variance.item() == pytest.approx(width, rel=0.02)
         expected.append([width, variance, variance / width])
     head, *rows = table("variance")
     assert head == ["D", "scores", "scores", "/", "D**0.5"]
@@ -268,7 +268,7 @@ def test_the_four_spreads_are_the_scale_times_that_of_the_dot_products():
     torch.manual_seed(0)
     queries, keys = drawn(500, 64), drawn(600, 64)
     products = queries @ keys.T
-    assert np.array_equal(p.page_code(SLUG, "spreads").keys, keys)
+    assert np.array_equal(p.page_code(SLUG, "spreads").keys.cpu(), keys)
     for (name, *shape, printed, same), expected in zip(table("spreads"), SHAPES, strict=True):
         assert (name, shape, same) == (expected, ["(500,", "384)"], str(name == "head"))
         assert agrees(printed, SHAPES[name] * spread(products))
@@ -325,8 +325,8 @@ def test_where_queries_and_keys_agree_the_mean_grows_like_the_width():
     for width in (4, 64, 1024):
         queries, noise = torch.randn(2000, width), torch.randn(2000, width)
         keys = queries / 2 + math.sqrt(3) / 2 * noise
-        assert (queries * keys).mean() == pytest.approx(0.5, abs=0.02)
-        assert keys.var() == pytest.approx(1, abs=0.02)
+        assert (queries * keys).mean().item() == pytest.approx(0.5, abs=0.02)
+        assert keys.var().item() == pytest.approx(1, abs=0.02)
         mean = torch.linalg.vecdot(queries, keys).mean()
         expected.append([width, mean / math.sqrt(width), mean / width])
     names = p.page_code(SLUG, "agree")

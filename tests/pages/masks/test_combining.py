@@ -307,7 +307,7 @@ def test_the_or_has_the_shapes_that_the_page_prints_and_is_the_and_of_what_is_vi
     assert torch.equal(names.masked, loop_mask([3, 5, 4], 5, "right", itself=False))
     assert printed.startswith("(5, 5) (3, 1, 1, 5) (3, 1, 5, 5)\n")
     assert printed.endswith("\nTrue\n")
-    assert str(names.masked[0, 0]) in printed
+    assert str(names.masked[0, 0].cpu()) in printed
 
 
 def test_padding_on_the_right_hides_nothing_new_from_a_real_token():
@@ -364,7 +364,7 @@ def test_two_pads_on_the_left_empty_two_rows_and_the_next_layer_loses_the_senten
     hidden = loop_mask([3, 5, 4], 5, "left", itself=False)
     assert torch.equal(names.masked, hidden)
     assert hidden.all(dim=-1)[:, 0].sum(dim=1).tolist() == [2, 0, 1]
-    assert str(names.masked[0, 0]) in printed
+    assert str(names.masked[0, 0].cpu()) in printed
     assert "layer 1 nan rows [2, 0, 1]\nlayer 2 nan rows [5, 0, 5]\ntensor([0., 0., 1., 0., 0.])\n" in printed
     first = softmax_over_the_visible(PAGE.inputs, hidden) @ PAGE.inputs
     torch.testing.assert_close(names.tokens[1], (names.weights @ first)[1])
@@ -402,6 +402,7 @@ def test_each_call_answers_an_empty_row_as_the_page_says_and_the_others_as_they_
         assert printed.splitlines()[list(APIS).index(label)].endswith(f"{context.flatten()[0]:8.4f}")
 
 
+@pytest.mark.usefixtures("on_the_cpu")
 def test_evaluation_without_gradients_takes_a_path_on_which_the_row_is_nan_again():
     names, _ = p.run_cell(SLUG, "apis")
     with torch.no_grad():
@@ -493,9 +494,9 @@ def test_one_sentence_rewrites_the_buffer_and_three_do_not_fit():
     row = torch.zeros(6, dtype=torch.bool)
     row[5] = True
     before, after, moved, message = printed.splitlines()
-    assert before == str(row)
+    assert before == str(row.cpu())
     row[3:] = True
-    assert after == str(row)
+    assert after == str(row.cpu())
     assert message == "output with shape [1, 1, 5, 5] doesn't match the broadcast shape [3, 1, 5, 5]"
     expected = torch.ones(6, 6, dtype=torch.bool).triu(diagonal=1)
     expected[:5, 3:5] = True
@@ -504,7 +505,7 @@ def test_one_sentence_rewrites_the_buffer_and_three_do_not_fit():
     right = PAGE.CausalAttention(8, 2, 6)
     assert torch.equal(names.before, right(names.batch))
     change = (names.attention(names.batch) - names.before).detach().abs().amax(dim=(0, 2))
-    assert moved == str(change)
+    assert moved == str(change.cpu())
     assert change[:3].tolist() == [0, 0, 0]
     assert (change[3:] > 0.1).all()
     assert p.catches(stateless, p.page_code(SLUG, "module", ("module", BUGS["written into the buffer with |="][0])))
@@ -520,7 +521,7 @@ def test_planes_that_are_added_overflow_where_both_hide():
     assert torch.equal(names.twice, table[count])
     assert torch.equal(names.thrice, table[count + PAGE.left.mT.int()])
     lines = printed.splitlines()
-    assert lines[0] == str(table[[1, 2, 1, 1, 1]].float())
+    assert lines[0] == str(table[[1, 2, 1, 1, 1]].float().cpu())
     assert lines[1:4] == [
         "tensor([0.2000, 0.2000, 0.2000, 0.2000, 0.2000])",
         "tensor([0.2500, 0.0000, 0.2500, 0.2500, 0.2500])",
@@ -567,16 +568,17 @@ def test_without_future_the_mask_is_that_of_padding():
         assert torch.equal(torch.zeros_like(PAGE.causal) | padding, hidden.expand(3, 1, 5, 5))
 
 
+@pytest.mark.usefixtures("on_the_cpu")
 def test_sdpa_takes_one_mask_and_its_kernels_disagree_about_the_flag_beside_it():
     names, printed = p.run_cell(SLUG, "in-torch")
     assert torch.equal(names.masked, loop_mask([3, 5, 4], 5, "left"))
     error = "Explicit attn_mask should not be set when is_causal=True"
     assert printed == f"True\n{error}\n"
-    torch.testing.assert_close(names.context, softmax_over_the_visible(PAGE.inputs, names.masked) @ PAGE.inputs)
-    roles = (PAGE.inputs, PAGE.inputs, PAGE.inputs)
+    torch.testing.assert_close(names.context, softmax_over_the_visible(names.inputs, names.masked) @ names.inputs)
+    roles = (names.inputs, names.inputs, names.inputs)
     with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
-        both = F.scaled_dot_product_attention(*roles, attn_mask=~PAGE.left, is_causal=True)
-    combined = F.scaled_dot_product_attention(*roles, attn_mask=~(PAGE.causal | PAGE.left))
+        both = F.scaled_dot_product_attention(*roles, attn_mask=~names.left, is_causal=True)
+    combined = F.scaled_dot_product_attention(*roles, attn_mask=~(names.causal | names.left))
     assert torch.equal(both, combined)
     assert "An error is thrown if both attn_mask and is_causal are set" in F.scaled_dot_product_attention.__doc__
 

@@ -303,13 +303,14 @@ def path(mha, x, grad=False, key=None, **options):
     return "sdpa" if any("scaled_dot_product" in name for name in seen.names) else "weights"
 
 
-X = torch.randn(2, 4, 8, generator=torch.Generator().manual_seed(0))
+X = torch.randn(2, 4, 8, generator=torch.Generator().manual_seed(0), device="cpu")
 
 
 def evaluated(E=8, H=2, **options):
     return nn.MultiheadAttention(E, H, **({"batch_first": True} | options)).eval()
 
 
+@pytest.mark.usefixtures("on_the_cpu")
 @pytest.mark.parametrize("need_weights", [True, False])
 def test_the_fast_path_comes_first_and_need_weights_decides_the_rest(need_weights):
     other = "weights" if need_weights else "sdpa"
@@ -327,11 +328,12 @@ SLOW = {
     "time first": (lambda: evaluated(batch_first=False), {}),
     "a learned key": (lambda: evaluated(add_bias_kv=True), {}),
     "a key of zeros": (lambda: evaluated(add_zero_attn=True), {}),
-    "a float mask": (evaluated, {"attn_mask": torch.zeros(4, 4)}),
-    "a float padding mask": (evaluated, {"key_padding_mask": torch.zeros(2, 4)}),
+    "a float mask": (evaluated, {"attn_mask": torch.zeros(4, 4, device="cpu")}),
+    "a float padding mask": (evaluated, {"key_padding_mask": torch.zeros(2, 4, device="cpu")}),
 }
 
 
+@pytest.mark.usefixtures("on_the_cpu")
 @pytest.mark.parametrize("condition", SLOW)
 def test_each_condition_switches_the_fast_path_off(condition):
     make, options = SLOW[condition]
@@ -339,6 +341,7 @@ def test_each_condition_switches_the_fast_path_off(condition):
     assert path(make(), X, need_weights=False, **options) == "sdpa"
 
 
+@pytest.mark.usefixtures("on_the_cpu")
 def test_no_batch_axis_another_width_a_default_device_and_the_switch_do_so_too_but_not_autocast_on_the_cpu():
     assert path(evaluated(), X[0]) == "weights"
     with torch.no_grad(), Operators() as seen:
@@ -359,9 +362,10 @@ def test_no_batch_axis_another_width_a_default_device_and_the_switch_do_so_too_b
     assert path(evaluated(), X) == "fast"
 
 
-EMPTY = torch.tensor([[False] * 4, [True] * 4])
+EMPTY = torch.tensor([[False] * 4, [True] * 4], device="cpu")
 
 
+@pytest.mark.usefixtures("on_the_cpu")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
 def test_an_empty_sequence_is_nan_zero_nan_by_path_and_the_other_item_is_untouched(dtype):
     mha, x = evaluated(dtype=dtype), X.to(dtype)
@@ -376,6 +380,7 @@ def test_an_empty_sequence_is_nan_zero_nan_by_path_and_the_other_item_is_untouch
             assert found[1].isnan().all()
 
 
+@pytest.mark.usefixtures("on_the_cpu")
 def test_without_gradients_and_in_eval_is_causal_alone_changes_nothing():
     mha = evaluated()
     with torch.no_grad():
@@ -411,6 +416,7 @@ def test_with_one_item_the_two_orders_of_a_mask_are_one():
     assert torch.equal(pairs.repeat(3, 1, 1), pairs.repeat_interleave(3, dim=0))
 
 
+@pytest.mark.usefixtures("on_the_cpu")
 def test_masks_of_two_dtypes_are_deprecated_and_integers_refused():
     mha, hidden = evaluated(), torch.zeros(2, 4, dtype=torch.bool)
     with pytest.warns(UserWarning, match="mismatched key_padding_mask and attn_mask is deprecated"):
@@ -453,6 +459,7 @@ def test_a_stack_starts_smaller_by_the_root_of_two():
     assert math.isclose(math.sqrt(6 / 128) / math.sqrt(6 / 256), math.sqrt(2))
 
 
+@pytest.mark.usefixtures("on_the_cpu")
 def test_a_key_of_zeros_adds_one_below_the_fraction_bar():
     plain, sink = evaluated(), evaluated(add_zero_attn=True)
     sink.load_state_dict(plain.state_dict())
@@ -462,6 +469,7 @@ def test_a_key_of_zeros_adds_one_below_the_fraction_bar():
     torch.testing.assert_close(weights[..., :-1], odds / (1 + odds.sum(dim=-1, keepdim=True)))
 
 
+@pytest.mark.usefixtures("on_the_cpu")
 @pytest.mark.parametrize("option", ["add_zero_attn", "add_bias_kv"])
 @pytest.mark.parametrize("need_weights", [True, False])
 def test_with_an_extra_key_an_empty_sequence_is_finite_on_every_path(option, need_weights):
@@ -484,6 +492,7 @@ def test_the_returned_weights_are_those_after_dropout():
     assert abs(dropped.sum(dim=-1).mean() - 1) < 0.02
 
 
+@pytest.mark.usefixtures("on_the_cpu")
 def test_the_bias_of_the_keys_shows_in_no_output():
     mha = module(8, 2)
     x = X.double()
@@ -509,6 +518,7 @@ def test_one_head_and_identity_matrices_give_the_first_page():
 # -- the encoder ---------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("on_the_cpu")
 @pytest.mark.parametrize("layer", [nn.TransformerEncoderLayer, nn.TransformerDecoderLayer])
 def test_the_layers_of_torch_ask_for_no_weights(layer, monkeypatch):
     asked, forward = [], nn.MultiheadAttention.forward
@@ -525,6 +535,7 @@ def test_the_layers_of_torch_ask_for_no_weights(layer, monkeypatch):
     assert not any(asked)
 
 
+@pytest.mark.usefixtures("on_the_cpu")
 @pytest.mark.filterwarnings("ignore:.*nested tensors")
 def test_the_encoder_returns_pads_as_zeros_in_eval_and_computes_them_with_gradients():
     encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2).eval()
