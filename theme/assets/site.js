@@ -2,14 +2,15 @@
 
 const all = (selector, root = document) => [...root.querySelectorAll(selector)]
 
-// --- copying: a cell's program is every shared cell above it (one without an output), then the cell itself
+// --- copying: a cell's program is every shared cell above it, then the cell itself. Below a cell that is not shared
+// stands its output, or that it has not run yet
 
-const hasOutput = cell => cell.nextElementSibling?.matches(".output") ?? false
+const isShared = cell => !cell.nextElementSibling?.matches(".output, .ran-on")
 const codeOf = cell => cell.querySelector("code").textContent
 
 function program(cell) {
   const cells = all(".language-python")
-  const shared = cells.slice(0, cells.indexOf(cell)).filter(above => !hasOutput(above))
+  const shared = cells.slice(0, cells.indexOf(cell)).filter(isShared)
   return [...shared, cell].map(codeOf).join("\n")
 }
 
