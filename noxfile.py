@@ -48,6 +48,12 @@ def docs(session):
     run(session, "site-env", "mkdocs", "build", "--strict", *session.posargs, env=QUIET)
 
 
+@site
+def translations(session):
+    """List what translations lack, or diff `-- masks/causal --lang it`; with `--accept`, record that it was mended."""
+    run(session, "site-env", "tools.freshness", *session.posargs)
+
+
 # -- the checks ----------------------------------------------------------------------------------
 
 

@@ -7,8 +7,9 @@ from tools.cells.source import INCLUDE, SourceError, read_text
 
 FRONT_MATTER = re.compile(r"\A---\n(.*?)\n---\n", re.S)
 FENCE = re.compile(r"^( *)(```|~~~).*?^\1\2$", re.S | re.M)
+OF_TRANSLATORS = "behind|glossary|made_from|typography"  # fields that only a translated page has
 PARTS = {
-    "front matter key": re.compile(r"^([\w-]+):", re.M),
+    "front matter key": re.compile(rf"^(?!{OF_TRANSLATORS})([\w-]+):", re.M),
     "heading": re.compile(r"^(#+) (?:.*?(\{#[\w-]+\}))?", re.M),
     "cell": re.compile(rf"^{INCLUDE.pattern}$", re.M),
     "code block": re.compile(r"^ *(?:```|~~~)(\w+)$", re.M),

@@ -93,7 +93,8 @@ WAIT = ("waits", "print(2)\n", None, "needs cuda: a test")
 def half_verified(tmp_path_factory):
     """A site whose record holds for one page, for all but one cell of another, and for nothing of a third.
 
-    The first has two cells more, which need CUDA; one of them has run there.
+    The first has two cells more, which need CUDA; one of them has run there. In Italian two sections of the second are
+    behind, and in Chinese a fourth page is not translated.
     """
     project = site.copy_project(tmp_path_factory.mktemp("project"))
     path = project / "snippets/masks/causal.md"
@@ -109,12 +110,18 @@ def half_verified(tmp_path_factory):
     none = dict.fromkeys(records["cpu"]["foundations/weighted-average"]["cells"], "0" * 64)
     records["cpu"]["foundations/weighted-average"]["cells"] = none
     records["cuda"]["masks/causal"] = entry(project, "masks/causal", lambda cell: cell.name == RUN[0])
+    declare_behind(project / "docs/it/cross/cross-attention.md", "[top, probe]")
+    (project / "docs/zh/foundations/softmax.md").write_text("---\ndescription: Softmax.\nbehind: all\n---\n", "utf-8")
     shutil.rmtree(project / "verified")
     (project / "verified").mkdir()
     for device, record in records.items():
         (project / f"verified/{device}.json").write_text(json.dumps(record), encoding="utf-8")
     site.build(project / "site", root=project)
     return project / "site"
+
+
+def declare_behind(page, names):
+    page.write_text(page.read_text("utf-8").replace("made_from:", f"behind: {names}\nmade_from:", 1), "utf-8")
 
 
 def entry(project, slug, passed):
@@ -176,3 +183,29 @@ def test_the_list_of_all_pages_has_a_column_for_each_device_and_counts_what_hold
     average = counts["foundations/weighted-average"]
     assert rows[title(site.Page(language, "foundations/weighted-average"))] == shares(average, 0, 0)
     assert rows[text(language, "total")] == shares(sum(counts.values()), causal - 2 + cross - 1, 1)
+
+
+def test_a_page_names_the_sections_that_are_older_than_the_english(half_verified, built):
+    page = site.Page("it", "cross/cross-attention")
+    note = BeautifulSoup((half_verified / page.path / "index.html").read_text("utf-8"), "html.parser").select_one(
+        ".behind"
+    )
+    assert note.get_text().strip().startswith(text("it", "behind"))
+    links = [(link["href"], link.get_text()) for link in note("a")]
+    probe = re.search(r"^## (.*?) *\{#probe\}", page.source.read_text("utf-8"), re.M)[1]
+    assert [words for _, words in links] == [title(page), probe, text("it", "original")]
+    assert links[1][0] == "#probe"
+    assert links[2][0] == "../../../cross/cross-attention/"
+    assert 'class="behind"' not in (built / page.path / "index.html").read_text("utf-8")
+
+
+def test_a_page_that_is_not_translated_shows_the_english_and_says_so(half_verified):
+    page, english = site.Page("zh", "foundations/softmax"), site.Page("en", "foundations/softmax")
+    soups = [
+        BeautifulSoup((half_verified / one.path / "index.html").read_text("utf-8"), "html.parser").article
+        for one in (page, english)
+    ]
+    assert soups[0].select_one(".behind").get_text().strip() == text("zh", "untranslated")
+    assert soups[0].h1["lang"] == "en"
+    shown = [part.get_text() for part in soups[0].select("div[lang=en] :is(p, h2)")]
+    assert shown == [part.get_text() for part in soups[1].select("p, h2")]

@@ -47,6 +47,11 @@ def sessions():
         ("serve", [], ("site-env", "mkdocs", "serve")),
         ("serve", ["--lang", "zh", "-a", "127.0.0.1:8001"], ("site-env", "mkdocs", "serve", "-a", "127.0.0.1:8001")),
         ("docs", [], ("site-env", "mkdocs", "build", "--strict")),
+        (
+            "translations",
+            ["--accept", "masks/causal", "--lang", "it"],
+            ("site-env", "tools.freshness", "--accept", "masks/causal", "--lang", "it"),
+        ),
         ("tests", [], ("torch-env", "pytest", "-n", str(1 + os.cpu_count()), "--dist", "worksteal")),
         ("cells", [], ("torch-env", "pytest", "snippets")),
         ("cells", ["masks/causal"], ("torch-env", "pytest", "snippets/masks/causal.md")),

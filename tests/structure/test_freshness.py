@@ -1,0 +1,173 @@
+"""Every translation was made from the English of today, or tells its readers which sections were not."""
+
+import subprocess
+
+import pytest
+
+from tools import freshness
+from tools.cells.source import SourceError
+from tools.freshness import Translation, accept, changes, refuse_undeclared, sections, state
+
+ENGLISH = """---
+description: A page.
+---
+
+# Title
+
+Hello.
+
+## One {#one}
+
+Say one.
+
+```sh
+# not a heading {#no}
+```
+
+## Two {#two}
+
+Say two.
+"""
+
+
+def test_a_translation_was_made_from_the_english_of_today(root, page, translation):
+    refuse_undeclared(Translation(page, translation, root / "docs"))
+
+
+# --- on small pages -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    """A page that has been accepted, in a repository of its own."""
+    monkeypatch.chdir(tmp_path)
+    made = Translation("masks/causal", "it")
+    for path, text in {made.english: ENGLISH, made.path: ENGLISH.replace("Say", "Di’")}.items():
+        path.parent.mkdir(parents=True)
+        path.write_text(text, encoding="utf-8")
+        (path.parents[1] / "index.md").write_text(ENGLISH, encoding="utf-8")
+    accept(made)
+    for command in (
+        ["init", "-q"],
+        ["add", "."],
+        ["-c", "user.name=A", "-c", "user.email=a@b.c", "commit", "-qm", "1"],
+    ):
+        subprocess.run(["git", *command], check=True)
+    return made
+
+
+def change(made, old, new):
+    path = made.english
+    path.write_text(path.read_text("utf-8").replace(old, new), encoding="utf-8")
+
+
+def declare(made, names):
+    text = made.path.read_text("utf-8")
+    made.path.write_text(text.replace("made_from:", f"behind: {names}\nmade_from:"), encoding="utf-8")
+
+
+def test_a_page_is_cut_at_its_headings():
+    assert list(sections(ENGLISH)) == ["top", "one", "two"]
+    assert "".join(sections(ENGLISH).values()) == ENGLISH
+    assert sections(ENGLISH)["two"] == "## Two {#two}\n\nSay two.\n"
+
+
+def test_an_accepted_page_is_current_and_keeps_its_words(made):
+    refuse_undeclared(made)
+    assert state(made).current == ["top", "one", "two"]
+    text = made.path.read_text("utf-8")
+    assert text.startswith('---\ndescription: A page.\nmade_from:\n  top: "')
+    assert text.endswith(ENGLISH.replace("Say", "Di’").partition("---\n\n")[2])
+    accept(made)
+    assert made.path.read_text("utf-8") == text, "to accept twice changes nothing"
+
+
+def test_white_space_is_no_change(made):
+    change(made, "Say one.", "Say\n  one.\n")
+    refuse_undeclared(made)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "name"),
+    [("one.", "1.", "one"), ("## Two", "## Three", "two"), ("Hello", "Hi", "top"), ("A page", "The page", "top")],
+)
+def test_a_change_that_is_not_declared_is_named(made, old, new, name):
+    change(made, old, new)
+    with pytest.raises(SourceError) as error:
+        refuse_undeclared(made)
+    assert str(error.value).startswith(f"{made.path}:1: the English of {name} has changed; ")
+    assert "nox -s translations -- --accept masks/causal --lang it" in str(error.value)
+    assert f"behind: [{name}]" in str(error.value)
+
+
+def test_a_new_section_is_missing(made):
+    change(made, "## Two", "## New {#new}\n\nSay new.\n\n## Two")
+    assert state(made).missing == ["new"]
+    assert state(made).behind == []
+    with pytest.raises(SourceError, match="the English of new has changed"):
+        refuse_undeclared(made)
+
+
+def test_a_declared_change_passes_until_it_is_accepted(made):
+    change(made, "Say one", "Tell one")
+    declare(made, "[one]")
+    refuse_undeclared(made)
+    accept(made)
+    assert "behind" not in made.path.read_text("utf-8")
+    refuse_undeclared(made)
+
+
+def test_a_needless_declaration_is_refused(made):
+    declare(made, "[two]")
+    with pytest.raises(SourceError, match="two is as the English is; take it out of `behind`"):
+        refuse_undeclared(made)
+
+
+def test_a_page_that_is_not_translated_says_so_and_passes(made):
+    made.path.write_text("---\ndescription: A page.\nbehind: all\n---\n", encoding="utf-8")
+    refuse_undeclared(made)
+    assert freshness.is_untranslated(made.path)
+    assert not freshness.is_untranslated(made.english)
+
+
+def test_the_changes_since_the_page_was_made_come_from_the_history(made):
+    change(made, "Say one", "Tell one")
+    lines = list(changes(made))
+    assert lines[0] == f"--- one that {made.path} was made from"
+    assert [line for line in lines[2:] if line[0] in "+-"] == ["-Say one.", "+Tell one."]
+
+
+def test_front_matter_that_is_not_yaml_is_named_with_its_line(made):
+    made.path.write_text("---\ndescription: A page.\nbehind: [one\n---\n", encoding="utf-8")
+    with pytest.raises(SourceError, match=r"causal\.md:\d+: the front matter is not YAML"):
+        refuse_undeclared(made)
+
+
+def test_the_command_lists_diffs_accepts_and_fails_where_something_is_undeclared(made, capsys):
+    accept(Translation("index", "it"))
+    assert freshness.main([]) == 0
+    change(made, "Say one", "Tell one")
+    assert freshness.main([]) == 1
+    assert capsys.readouterr().out.splitlines()[-1].split() == ["masks/causal", "it", "2", "one"]
+    assert freshness.main(["masks/causal", "--lang", "it"]) == 1
+    assert "+Tell one." in capsys.readouterr().out.splitlines()
+    assert freshness.main(["--accept", "masks/causal", "--lang", "it"]) == 0
+    assert "+Tell one." in capsys.readouterr().out.splitlines()
+    assert state(made).stale == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [(["masks/casual"], "no page masks/casual; did you mean masks/causal"), (["--lang", "iz"], "did you mean it")],
+)
+def test_what_is_not_there_is_said_with_what_may_be_meant(made, arguments, message):
+    with pytest.raises(SourceError, match=message):
+        freshness.main(arguments)
+
+
+def test_nothing_is_accepted_without_a_name(made, capsys):
+    before = made.path.read_text("utf-8")
+    with pytest.raises(SystemExit):
+        freshness.main(["--accept"])
+    assert "name the pages" in capsys.readouterr().err
+    assert made.path.read_text("utf-8") == before
