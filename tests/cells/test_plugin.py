@@ -286,7 +286,18 @@ def test_a_cell_on_no_page_is_an_error(bad, test, page):
     assert f"is on no page; show it in docs/en/{page}.md" in bad[test]
 
 
-NEEDS_SIM = ("where", "print(torch.ones(2).device)\n", "sim:0\n", "needs sim: the CPU is not pretended")
+NEEDS_SIM = (
+    "where",
+    "print(torch.ones(2).device, torch.ones(2, device='sim'))\n",
+    "cpu tensor([1., 1.], device='sim:0')\n",
+    "needs sim: the CPU is not pretended",
+)
+READERS = """print(torch.backends.cudnn.enabled, torch.backends.cuda.flash_sdp_enabled())
+torch.manual_seed(0)
+here, there = torch.randn(3), torch.randn(3, device="sim").cpu()
+torch.manual_seed(0)
+print(torch.equal(here, torch.randn(3)), torch.equal(here, there))
+"""
 NEEDS_CUDA = ("fused", "print(torch.cuda.get_device_name())\n", None, "needs cuda: a kernel of its own")
 
 
@@ -315,6 +326,10 @@ def test_a_cell_runs_on_the_device_that_it_needs(tmp_path):
         (("where", NEEDS_SIM[1], "cpu\n", NEEDS_SIM[3]), "nox -s gpu -- --update snippets/page.md"),
         (("where", NEEDS_SIM[1], None, NEEDS_SIM[3]), "nox -s gpu -- --update snippets/page.md"),
         (("quiet", "x = torch.ones(2)\n", None, NEEDS_SIM[3]), "the cell 'quiet' prints nothing"),
+        (
+            ("shape", "def f(x):\n    return x  # (T, D)\n\n\nprint(1)\n", "1\n", NEEDS_SIM[3]),
+            "its shape comment is unchecked",
+        ),
         (("luck", "print(torch.rand(2) < 2)\n", None, NEEDS_SIM[3]), "without a seed of its own"),
     ],
 )
@@ -340,6 +355,31 @@ def test_update_on_a_device_writes_the_cells_that_need_it_and_no_other(tmp_path)
     assert wrong.read_text() == before
 
 
+def test_a_cell_runs_on_its_device_as_a_reader_runs_it_and_the_next_one_does_not_notice(tmp_path):
+    """With fused kernels, cuDNN and the random numbers of the device, and without a default device."""
+    project = Project(tmp_path)
+    own = ("own", READERS, "True True\nTrue False\n", NEEDS_SIM[3])
+    seeded = ("seeded", "torch.manual_seed(5)\nprint(torch.randn(2))\n", "tensor([-0.4868, -0.6038])\n")
+    project.add("page", SETUP, own, seeded)
+    status, text, _ = project.pytest("snippets", "--device", "sim")
+    assert status == 0, text
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("print(1)  # 42 on every GPU\n", "snippets/page.md:12: a comment in a cell is a shape"),
+        ("print(1\n", "snippets/page.md:12: SyntaxError"),
+    ],
+)
+def test_a_cell_that_does_not_run_here_is_read_all_the_same(tmp_path, code, words):
+    project = Project(tmp_path)
+    project.add("page", SETUP, ("fused", code, None, NEEDS_CUDA[3]))
+    status, text, _ = project.pytest("snippets")
+    assert status == 2
+    assert words in text
+
+
 def test_a_device_that_nobody_knows_is_an_error(tmp_path):
     project = Project(tmp_path)
     project.add("page", SETUP, ("fused", "print(1)\n", "1\n", "needs cdua: a kernel of its own"))
@@ -352,7 +392,9 @@ def test_a_job_on_github_says_what_it_ran(tmp_path):
     project = Project(tmp_path)
     project.add("page", SETUP, ("sums", PRINT_SUMS, SUMS), ("wrong", "print(1)\n", "2\n"), NEEDS_CUDA)
     project.write("tests/test_other.py", "def test_other():\n    pass\n")
-    project.pytest("snippets", "tests", "--device", "sim", GITHUB_STEP_SUMMARY=str(tmp_path / "summary.md"))
+    project.write("snippets/broken.md", NOT_READ["a-malformed-mark"])
+    summary = {"GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md")}
+    project.pytest("snippets", "tests", "--device", "sim", "--continue-on-collection-errors", **summary)
     summary = (tmp_path / "summary.md").read_text()
     for row in (
         "device | sim",
@@ -360,13 +402,14 @@ def test_a_job_on_github_says_what_it_ran(tmp_path):
         "cells run | 3",
         "cells failed | 1",
         "cells not run | 1",
-        "other tests run | 2",
-        "other tests failed | 1",
+        "other tests run | 3",
+        "other tests failed | 2",
         "snippets/page.md::fused | Skipped: 'fused' needs cuda: a kernel of its own",
     ):
         assert f"| {row} |" in summary
     failed, slowest = summary.split("| failed |")[1].split("| slowest |")
     assert "snippets/page.md::wrong" in failed
+    assert "snippets/broken.md" in failed
     assert len(re.findall(r"^\| \S+::\S+ \| \d+\.\d\d \|$", slowest, re.M)) == 5
 
 
@@ -414,6 +457,17 @@ def test_a_record_keeps_only_what_passed_alone_and_as_a_notebook(tmp_path):
     assert "as in the notebook of the page later" in messages["later::notebook"]
 
 
+def test_a_page_of_which_nothing_passes_any_more_loses_its_record(tmp_path):
+    project = Project(tmp_path)
+    project.add("page", ("setup", "import os\n\nassert 'BROKEN' not in os.environ\n"), ("show", "print(1)\n", "1\n"))
+    project.add("other", SETUP)
+    assert project.pytest("snippets", "--record")[0] == 0
+    assert project.pytest("snippets/page.md", "--record", BROKEN="1")[0] == 1
+    pages = json.loads((tmp_path / "verified/cpu.json").read_text())
+    assert pages["page"]["cells"] == {}
+    assert set(pages["other"]["cells"]) == {"setup"}
+
+
 def test_update_refuses_what_a_page_cannot_show(tmp_path):
     project = Project(tmp_path)
     right = project.add("right", SETUP, ("sums", PRINT_SUMS))
@@ -445,6 +499,9 @@ def test_only_snippets_are_run(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (["--record", "-n", "2"], "--update and --record write files from one process; leave out -n"),
+        (["--update", "-n", "2"], "--update and --record write files from one process; leave out -n"),
+        (["--record", "-k", "sums"], "--record: snippets/right.md is selected in part; name the whole file"),
         (["--record", "--device", "sim"], "--record: the pretend accelerator proves nothing"),
         (["--device", "cuda"], "--device cuda: torch"),
         (["--device", "gpu"], "--device gpu: give one of cpu, cuda"),

@@ -72,6 +72,16 @@ def test_sizes_wear_the_letters_of_the_legend(cells):
         assert capitals <= LEGEND | {"F"}, cell.name
 
 
+def test_a_cell_needs_no_device_but_the_one_that_a_job_has(slug, cells):
+    needed = {cell.needs for cell in cells if cell.needs}
+    assert needed <= ({"cuda"} if not slug.startswith("labs/") else set())
+
+
+def test_a_page_without_cells_of_its_own_shows_none(root, page, language):
+    own = (root / f"snippets/{page}.md").is_file()
+    assert own or read_includes(root / f"docs/{language}/{page}.md") == []
+
+
 def test_the_record_is_that_of_these_cells(root, slug, cells):
     """Of the device that a cell needs, the CPU for most; a cell that has not run there yet shows no output."""
     shown = [cell for cell in cells if cell.output or not cell.needs]

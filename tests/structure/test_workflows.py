@@ -42,5 +42,6 @@ def test_the_job_runs_every_cell_and_then_what_else_runs_on_a_device():
     [job] = load("gpu.yml")["jobs"].values()
     commands = [step["run"] for step in job["steps"] if "nox -s" in step.get("run", "")]
     assert commands == ["nox -s gpu -- snippets", "nox -s gpu -- tests/device tests/pages"]
+    assert "rm -f verified/cuda.json" in [step.get("run") for step in job["steps"]]
     uploads = [step["with"]["path"] for step in job["steps"] if "upload-artifact" in step.get("uses", "")]
     assert uploads == ["verified/cuda.json"]

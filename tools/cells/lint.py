@@ -7,23 +7,23 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tools.cells.source import SourceError, at_their_lines, read_cells
+from tools.cells.source import SourceError, at_their_lines, program_cells, read_cells
 
 
 def faults(path):
     """What ruff says about the cells of a snippet file, one line each, with the lines of the file."""
-    command = [
-        sys.executable,
-        "-m",
-        "ruff",
-        "check",
-        "--quiet",
-        "--output-format=concise",
-        f"--stdin-filename={path}.py",
-        "-",
-    ]
-    code = at_their_lines(read_cells(path))
-    said = subprocess.run(command, input=code, capture_output=True, encoding="utf-8", check=False)
+    cells = read_cells(path)
+    found = ruff(path, cells)
+    for cell in cells:
+        if cell.needs:  # it may not run here, where a name that its program lacks would be an error
+            found += ruff(path, program_cells(cells, cell), "--select=F821")
+    return found
+
+
+def ruff(path, cells, *options):
+    options = ["--quiet", "--output-format=concise", f"--stdin-filename={path}.py", *options]
+    command = [sys.executable, "-m", "ruff", "check", *options, "-"]
+    said = subprocess.run(command, input=at_their_lines(cells), capture_output=True, encoding="utf-8", check=False)
     return (said.stderr + said.stdout).replace(".md.py:", ".md:").splitlines()
 
 

@@ -6,6 +6,7 @@ a fresh namespace, and in the notebook. Its print is compared with what the page
 needs another device than the one at hand is skipped, and listed with its reason.
 """
 
+import contextlib
 import datetime
 import functools
 import linecache
@@ -19,7 +20,7 @@ import torch
 from pytest_codeblocks import plugin as codeblocks
 
 from tools.cells import compare
-from tools.cells.execute import CellError, Run, run
+from tools.cells.execute import CellError, Run, compiled, run
 from tools.cells.randomness import DISPATCH_KEYS, draw_on_the_cpu
 from tools.cells.record import read_record, write_atomically, write_record
 from tools.cells.source import SourceError, digest, program_cells, read_cells, read_includes, with_outputs
@@ -42,12 +43,33 @@ def pytest_configure(config):
     config.stash[passed], config.stash[prints] = {}, {}
     config.option.reportchars += "s"  # list what was not run
     device = config.option.device
+    if (config.option.record or config.option.update) and getattr(config.option, "numprocesses", None):
+        raise pytest.UsageError("--update and --record write files from one process; leave out -n")
     if device == "cpu":
         return
     if device == "sim" and config.option.record:
         raise pytest.UsageError("--record: the pretend accelerator proves nothing to a reader; leave out --device sim")
-    config.random_kernels = usable(device)
-    torch.set_default_device(device)
+    check_device(device)
+    make_ready(config)
+
+
+def make_ready(config):
+    """Make the device of a run the default one, on which cells print what the CPU prints."""
+    torch.set_default_device(config.option.device)
+    torch.backends.cudnn.enabled = False  # it rounds to TF32 and draws dropout masks of its own
+    config.random_kernels = draw_on_the_cpu(kind_of(config.option.device))
+
+
+@contextlib.contextmanager
+def as_readers_have_it(config):
+    """Torch as it comes: no default device, with cuDNN, and with random kernels of its own."""
+    config.random_kernels._destroy()
+    torch.backends.cudnn.enabled = True
+    torch.set_default_device(None)
+    try:
+        yield
+    finally:
+        make_ready(config)
 
 
 def kind_of(device):
@@ -55,8 +77,8 @@ def kind_of(device):
     return device.partition(":")[0]
 
 
-def usable(device):
-    """Make a device ready for cells; `pytest.UsageError` where it is not there, since nothing may pass unseen."""
+def check_device(device):
+    """`pytest.UsageError` where a device is not there, since nothing may pass unseen."""
     kind = kind_of(device)
     if kind not in DISPATCH_KEYS:
         raise pytest.UsageError(f"--device {device}: give one of cpu, {', '.join(DISPATCH_KEYS)}")
@@ -66,8 +88,6 @@ def usable(device):
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
         raise pytest.UsageError(f"--device {device}: torch {torch.__version__} says: {error}") from None
-    torch.backends.cudnn.enabled = False  # it rounds to TF32 and draws dropout masks of its own
-    return draw_on_the_cpu(kind)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -99,24 +119,37 @@ class SnippetFile(codeblocks.MarkdownFile):
         if [(b.lineno, b.code, b.expected_output) for b in blocks] != [(c.fence, c.code, c.output) for c in self.cells]:
             raise self.CollectError(f"{self.file}: pytest-codeblocks reads other blocks here than tools.cells.source")
         self.cells_here = [cell for cell in self.cells if cell.needs in ("", kind)]
+        self.cells_anywhere = [cell for cell in self.cells if not cell.needs]
         for cell, block in zip(self.cells, blocks):
             if cell.needs and cell.needs not in DISPATCH_KEYS:
                 known = ", ".join(DISPATCH_KEYS)
                 raise self.CollectError(f"{self.file}:{cell.fence - 1}: needs {cell.needs}: give one of {known}")
             test = CellTest.from_parent(self, name=cell.name, obj=block, cell=cell)
             if cell not in self.cells_here:
+                self.refuse_comments(cell)
                 test.add_marker(pytest.mark.skip(reason=f"{cell.name!r} needs {cell.needs}: {cell.why}"))
             yield test
         yield NotebookTest.from_parent(self, name="notebook")
 
+    def refuse_comments(self, cell):
+        """`CollectError` for a cell that does not run here and has a comment that is no shape, or is no Python."""
+        try:
+            compiled(cell, str(self.file))
+        except CellError as error:
+            raise self.CollectError(str(error)) from None
+
     def run(self, cells, seed):
-        return run(self.file, cells, self.config.option.device, seed)
+        """Run cells; those of a program whose last one needs this device run as a reader runs them."""
+        if not cells[-1].needs:
+            return run(self.file, cells, self.config.option.device, seed)
+        with as_readers_have_it(self.config):
+            return run(self.file, cells, seed=seed)
 
     @functools.cached_property
     def notebook(self):
         """The run of all cells one after the other, which is the second run of each; or the error that ended it."""
         try:
-            return self.run(self.cells_here, seed=2)
+            return self.run(self.cells_anywhere, seed=2)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # a skip and an exit are no Exception
@@ -164,11 +197,11 @@ class CellTest(codeblocks.TestBlock):
         first = file.run(cells, seed=1)
         refuse_equal_sizes(first.namespace, file.file)
         if file.authority(cell):
-            again = file.notebook if isinstance(file.notebook, Run) else file.run(cells, seed=2)
-            self.refuse_chance(first, again)
+            second = file.notebook if isinstance(file.notebook, Run) and not cell.needs else file.run(cells, seed=2)
+            self.refuse_chance(first, second)
         output = first.outputs[cell.name]
-        if cell.needs and not output.getvalue():
-            raise CellError(f"{file.file}:{cell.fence}: the cell {cell.name!r} prints nothing; let it show what it did")
+        if cell.needs:
+            self.refuse_silence(first)
         if self.config.option.update and output.getvalue() and file.authority(cell):
             with_outputs(file.file, {cell.name: output.getvalue()})  # refuses what a page cannot show
             self.config.stash[prints].setdefault(file.file, {})[cell.name] = output.getvalue()
@@ -189,6 +222,16 @@ class CellTest(codeblocks.TestBlock):
                     f"{file.file}:{self.cell.fence}: the cell {self.name!r} is on no page; show it in {page} "
                     f'with the line --8<-- "{file.slug}.md:{self.name}"'
                 )
+
+    def refuse_silence(self, done):
+        """`CellError` where a cell that needs a device prints nothing, or has a shape comment that was not checked."""
+        file, cell = self.parent, self.cell
+        if not done.outputs[cell.name].getvalue():
+            raise CellError(f"{file.file}:{cell.fence}: the cell {cell.name!r} prints nothing; let it show what it did")
+        if unchecked := compiled(cell, str(file.file))[1] - done.executed:
+            raise CellError(
+                f"{file.file}:{min(unchecked)}: the cell does not run this line; its shape comment is unchecked"
+            )
 
     def refuse_chance(self, first, again):
         """`CellError` where two runs, from different random states, differ: in a print, or in what they draw next."""
@@ -213,13 +256,14 @@ class NotebookTest(pytest.Item):
 
     def runtest(self):
         file = self.parent
-        if not file.cells:
-            raise CellError(f"{file.file}: no cells; delete the file or write one")
+        if not file.cells_anywhere:
+            raise CellError(f"{file.file}: no cells that run everywhere; write one, or delete the file")
         if not isinstance(file.notebook, Run):
             raise file.notebook
+        mend = f"So it does when it runs after the cells above it, as in the notebook of the page {file.slug}."
         for cell in file.cells_as_run():
-            mend = f"So it does when it runs after the cells above it, as in the notebook of the page {file.slug}."
-            file.refuse_difference(cell, file.notebook.outputs[cell.name], mend)
+            if not cell.needs:
+                file.refuse_difference(cell, file.notebook.outputs[cell.name], mend)
         if unchecked := file.notebook.comments - file.notebook.executed:
             raise CellError(
                 f"{file.file}:{min(unchecked)}: no cell runs this line, so its shape comment is never checked"
@@ -262,6 +306,16 @@ def pytest_runtest_makereport(item, call):
     if isinstance(item, CellTest) and report.failed:
         item.parent.failing.append(item.name)
     return report
+
+
+def pytest_collection_finish(session):
+    """A record is written of whole files: what is selected in part would wipe out the rest of its entry."""
+    if session.config.option.record:
+        tests = [item for item in session.items if isinstance(item, (CellTest, NotebookTest))]
+        for file in dict.fromkeys(item.parent for item in tests):
+            if len([item for item in tests if item.parent is file]) <= len(file.cells):
+                raise pytest.UsageError(f"--record: {file.file} is selected in part; name the whole file")
+            session.config.stash[passed][file] = set()
 
 
 def pytest_sessionfinish(session):

@@ -170,8 +170,9 @@ def at_their_lines(cells):
 
 
 def digest(cells, cell):
-    """A sha256 of the program of a cell and of its output."""
-    return hashlib.sha256(f"{program(cells, cell)}\0{cell.output}".encode()).hexdigest()
+    """A sha256 of the program of a cell, of its output, and of the device that it needs."""
+    needs = f"\0{cell.needs}" if cell.needs else ""
+    return hashlib.sha256(f"{program(cells, cell)}\0{cell.output}{needs}".encode()).hexdigest()
 
 
 def read_includes(page):

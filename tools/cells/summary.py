@@ -18,10 +18,10 @@ def device_name(device):
 
 def driver():
     """The version of NVIDIA's driver, which torch does not know."""
-    if not shutil.which("nvidia-smi"):
-        return "unknown"
-    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[0]
+    program = shutil.which("nvidia-smi")
+    command = [program, "--query-gpu=driver_version", "--format=csv,noheader"]
+    said = subprocess.run(command, capture_output=True, text=True, check=False).stdout if program else ""
+    return said.partition("\n")[0] or "unknown"
 
 
 def job_summary(stats, device):
@@ -35,7 +35,10 @@ def job_summary(stats, device):
     for what, of_kind in (("cells", is_cell), ("other tests", lambda report: not is_cell(report))):
         counts = [sum(map(of_kind, reports)) for reports in ([*passed, *failed], failed, skipped)]
         facts |= dict(zip((f"{what} run", f"{what} failed", f"{what} not run"), counts))
-    slowest = sorted((*passed, *failed), key=lambda report: -getattr(report, "duration", 0))[:SLOWEST]
+    timed = [
+        report for report in (*passed, *failed) if hasattr(report, "duration")
+    ]  # a file that was not read has none
+    slowest = sorted(timed, key=lambda report: -report.duration)[:SLOWEST]
     return "\n".join(
         [
             f"## --device {device}",
