@@ -54,6 +54,12 @@ def translations(session):
     run(session, "site-env", "tools.freshness", *session.posargs)
 
 
+@site
+def new_language(session):
+    """Add a language, `-- ja 日本語`: every page is there at once, in English until it is translated."""
+    run(session, "site-env", "tools.new_language", *session.posargs)
+
+
 # -- the checks ----------------------------------------------------------------------------------
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from mkdocs.config import load_config
 
+from tools.freshness import text_of
 from tools.site.checks import nav_pages
 
 ROOT = Path(os.path.relpath(Path(__file__).parents[1]))  # relative, as people name files in messages
@@ -24,6 +25,11 @@ CONFIG = load()
 LANGUAGES = {language.locale: language for language in CONFIG.plugins["i18n"].config.languages}
 PAGES = [page.rsplit(".", 1)[0] for page in nav_pages(CONFIG.nav)]
 SLUGS = sorted(path.relative_to(ROOT / "snippets").with_suffix("").as_posix() for path in ROOT.glob("snippets/**/*.md"))
+
+
+def page_file(language, page):
+    """The file whose text a page shows: the English one until it is translated."""
+    return text_of(ROOT / "docs" / language / f"{page}.md")
 
 
 def text(language, key):

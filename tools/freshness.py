@@ -86,15 +86,17 @@ def front_matter(path):
         raise SourceError(f"{path}:{line}: the front matter is not YAML: {error.problem}") from None
 
 
-def english_of(path):
-    """The English page of a page in any language."""
-    docs = next(folder for folder in path.parents if folder.name == DOCS.name)
-    return docs / "en" / Path(*path.relative_to(docs).parts[1:])
-
-
 def is_untranslated(path):
     """Whether a page has no text of its own and shows the English one."""
     return front_matter(path).get("behind") == ALL
+
+
+def text_of(path):
+    """The file whose text a page shows: its own, or the English page until it is translated."""
+    if not is_untranslated(path):
+        return path
+    docs = next(folder for folder in path.parents if folder.name == DOCS.name)
+    return docs / "en" / Path(*path.relative_to(docs).parts[1:])
 
 
 def sections(text):

@@ -21,6 +21,7 @@ from nbclient import NotebookClient
 from tools.cells import compare
 from tools.cells.record import write_atomically
 from tools.cells.source import SourceError, read_cells, read_text, resolve
+from tools.freshness import text_of
 from tools.notebooks import dump, notebook
 
 SVG = "image/svg+xml"
@@ -159,6 +160,7 @@ def close(one, other):
 
 def make(page, figures):
     """The text of the notebook of a page, with these figures."""
+    page = text_of(page)
     text = read_text(page)
     alternatives = defaultdict(list)
     for alternative, name in ALTERNATIVE.findall(text):

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from playwright.sync_api import sync_playwright
 
-from tests.configuration import LANGUAGES, ROOT
+from tests.configuration import LANGUAGES, ROOT, page_file
 from tests.configuration import PAGES as SLUGS
 from tools.cells.source import resolve
 
@@ -50,7 +50,7 @@ class Page:
 
     @property
     def source(self):
-        return ROOT / "docs" / self.language / f"{self.slug}.md"
+        return page_file(self.language, self.slug)
 
     @property
     def snippets(self):

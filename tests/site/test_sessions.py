@@ -52,6 +52,7 @@ def sessions():
             ["--accept", "masks/causal", "--lang", "it"],
             ("site-env", "tools.freshness", "--accept", "masks/causal", "--lang", "it"),
         ),
+        ("new_language", ["ja", "日本語"], ("site-env", "tools.new_language", "ja", "日本語")),
         ("tests", [], ("torch-env", "pytest", "-n", str(1 + os.cpu_count()), "--dist", "worksteal")),
         ("cells", [], ("torch-env", "pytest", "snippets")),
         ("cells", ["masks/causal"], ("torch-env", "pytest", "snippets/masks/causal.md")),

@@ -3,6 +3,7 @@
 import ast
 import re
 
+from tests.configuration import page_file
 from tools.cells.plugin import LEGEND
 from tools.cells.record import read_record, still_verified
 from tools.cells.source import INCLUDE, read_includes
@@ -12,21 +13,21 @@ ALLOWED_IN_LABS = ALLOWED_IMPORTS | {"matplotlib"}
 ALLOWED_ON = {"foundations/einsum": ALLOWED_IMPORTS | {"einops"}}  # where another package is the subject
 
 
-def test_every_cell_is_shown_once_and_in_order(root, slug, cells, language):
-    includes = read_includes(root / f"docs/{language}/{slug}.md")
+def test_every_cell_is_shown_once_and_in_order(slug, cells, language):
+    includes = read_includes(page_file(language, slug))
     assert [(include.slug, include.name) for include in includes] == [(slug, cell.name) for cell in cells]
 
 
-def test_an_include_stands_between_empty_lines(root, page, language):
-    lines = [*(root / f"docs/{language}/{page}.md").read_text("utf-8").splitlines(), ""]
+def test_an_include_stands_between_empty_lines(page, language):
+    lines = [*page_file(language, page).read_text("utf-8").splitlines(), ""]
     for number, line in enumerate(lines):
         if INCLUDE.fullmatch(line):
             assert lines[number - 1] == lines[number + 1] == "", f"line {number + 1}"
 
 
-def test_the_blocks_of_a_page_are_commands(root, page, language):
+def test_the_blocks_of_a_page_are_commands(page, language):
     """Python in a page would be neither run nor shared between the languages; a comment could hide a cell."""
-    text = (root / f"docs/{language}/{page}.md").read_text("utf-8")
+    text = page_file(language, page).read_text("utf-8")
     fences = [fence for fence in re.findall(r"^\W*?(?:`{3,}|~{3,})(.*)$", text, re.M) if fence]
     assert set(fences) <= {"sh"}
     assert not re.search("<!--|<pre|<code|<script", text)
@@ -79,7 +80,7 @@ def test_a_cell_needs_no_device_but_the_one_that_a_job_has(slug, cells):
 
 def test_a_page_without_cells_of_its_own_shows_none(root, page, language):
     own = (root / f"snippets/{page}.md").is_file()
-    assert own or read_includes(root / f"docs/{language}/{page}.md") == []
+    assert own or read_includes(page_file(language, page)) == []
 
 
 def test_the_record_is_that_of_these_cells(root, slug, cells):

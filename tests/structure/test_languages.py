@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from tests.configuration import page_file
 from tools.cells.source import SourceError
 from tools.translations import FENCE, FRONT_MATTER, parts, refuse_difference
 
@@ -39,29 +40,29 @@ nox -s serve
 """
 
 
-def test_a_translation_has_the_parts_of_the_english_page(root, page, translation):
-    refuse_difference(root / f"docs/en/{page}.md", root / f"docs/{translation}/{page}.md")
+def test_a_translation_has_the_parts_of_the_english_page(page, translation):
+    refuse_difference(page_file("en", page), page_file(translation, page))
 
 
-def test_every_section_has_an_id_and_no_id_comes_twice(root, page, language):
-    headings = [text for _, text in parts(root / f"docs/{language}/{page}.md")["heading"]]
+def test_every_section_has_an_id_and_no_id_comes_twice(page, language):
+    headings = [text for _, text in parts(page_file(language, page))["heading"]]
     assert headings[0] == "#"
     assert headings.count("#") == 1
     assert all(re.fullmatch(r"##+ \{#[a-z][a-z0-9-]*\}", heading) for heading in headings[1:])
     assert len(set(headings)) == len(headings)
 
 
-def test_a_description_fits_a_search_result(root, page, language):
-    first, field, *_ = (root / f"docs/{language}/{page}.md").read_text("utf-8").splitlines()
+def test_a_description_fits_a_search_result(page, language):
+    first, field, *_ = page_file(language, page).read_text("utf-8").splitlines()
     assert first == "---"
     description = field.removeprefix("description: ").strip('"')
     assert field.startswith("description: ")
     assert 20 <= len(description) <= 155
 
 
-def test_no_line_breaks_between_han_characters(root, page):
+def test_no_line_breaks_between_han_characters(page):
     """A browser draws a line break as a space, also between two Han characters."""
-    prose = FRONT_MATTER.sub("", FENCE.sub("", (root / f"docs/zh/{page}.md").read_text("utf-8")))
+    prose = FRONT_MATTER.sub("", FENCE.sub("", page_file("zh", page).read_text("utf-8")))
     han = r"[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]"
     broken = re.search(rf"{han}\n *(?!#|-|\d+\.|\||!!!|\?\?\?|--8<--|\$\$)\S", prose)
     assert not broken, broken[0]

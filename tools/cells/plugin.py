@@ -25,6 +25,7 @@ from tools.cells.randomness import DISPATCH_KEYS, draw_on_the_cpu
 from tools.cells.record import read_record, write_atomically, write_record
 from tools.cells.source import SourceError, digest, program_cells, read_cells, read_includes, with_outputs
 from tools.cells.summary import device_name, job_summary
+from tools.freshness import text_of
 
 LEGEND = {"B", "H", "Hkv", "T", "Tq", "Tk", "D", "E", "V"}
 passed, prints = pytest.StashKey[dict](), pytest.StashKey[dict]()
@@ -216,7 +217,7 @@ class CellTest(codeblocks.TestBlock):
         file = self.parent
         pages = sorted(file.root.glob(f"docs/*/{file.slug}.md"))
         for page in pages or [file.root / f"docs/en/{file.slug}.md"]:
-            shown = [(include.slug, include.name) for include in read_includes(page)] if page.is_file() else []
+            shown = [(i.slug, i.name) for i in read_includes(text_of(page))] if page.is_file() else []
             if (file.slug, self.name) not in shown:
                 raise CellError(
                     f"{file.file}:{self.cell.fence}: the cell {self.name!r} is on no page; show it in {page} "

@@ -69,12 +69,6 @@ def source_of(page):
     return markdown if markdown.is_file() else path
 
 
-def text_of(page):
-    """The file whose text a page shows: in English until it is translated."""
-    source = source_of(page)
-    return freshness.english_of(source) if page.behind == freshness.ALL else source
-
-
 def is_notebook(page):
     return page.file.src_uri.endswith(".ipynb")
 
@@ -89,7 +83,7 @@ def on_pre_page(page, config, files):
         page.behind = freshness.front_matter(source_of(page)).get("behind", [])
     path = snippets / f"{slug_of(page)}.md"
     with plain_errors():
-        page.cells = [] if is_notebook(page) else resolve(text_of(page), snippets)
+        page.cells = [] if is_notebook(page) else resolve(freshness.text_of(source_of(page)), snippets)
         page.cells_to_verify = read_cells(path) if path.is_file() else []
         verified = slug_of(page), page.cells_to_verify, shown(ROOT / "verified")
         page.badges = badges.badges(*verified)
@@ -105,7 +99,7 @@ def on_page_markdown(markdown, page, config, files):
         return f"{config.site_url}{file.url}{mark}{anchor}" if file else target
 
     if page.behind == freshness.ALL and not is_notebook(page):
-        markdown, _ = get_data(read_text(text_of(page)))
+        markdown, _ = get_data(read_text(freshness.text_of(source_of(page))))
     page.notebook = None
     if is_notebook(page):
         with plain_errors():
@@ -120,7 +114,7 @@ def on_page_markdown(markdown, page, config, files):
 
 def on_page_content(html, page, config, files):
     with plain_errors():
-        html = to_mathml(html, text_of(page))
+        html = to_mathml(html, freshness.text_of(source_of(page)))
         html = body.inline_pictures(html, Path(config.docs_dir, "assets"))
     html = body.show_outputs(body.plain_plots(weight.trim_code(html)), config.extra["text"]["output"])
     return body.say_devices(html, [page.ran_on.get(cell.name) for cell in page.cells])

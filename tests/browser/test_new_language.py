@@ -1,0 +1,66 @@
+"""A fourth language in one command: the site builds with it at once."""
+
+import csv
+import subprocess
+import sys
+
+import pytest
+from bs4 import BeautifulSoup
+
+from tests.browser import site
+
+
+@pytest.fixture
+def project(tmp_path):
+    return site.copy_project(tmp_path)
+
+
+def new_language(project, *arguments):
+    command = [sys.executable, "-m", "tools.new_language", *arguments]
+    return subprocess.run(command, cwd=project, capture_output=True, encoding="utf-8", check=False)
+
+
+def files(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+
+
+def test_a_fourth_language_is_there_in_english_and_says_so(project):
+    before = files(project)
+    done = new_language(project, "ja", "日本語")
+    assert done.returncode == 0, done.stderr
+    changed = {path.relative_to(project).as_posix() for path, data in before.items() if path.read_bytes() != data}
+    assert changed == {"mkdocs.yml", "languages/glossary.csv"}
+
+    said = site.build(project / "site", root=project)
+    assert [line for line in said.splitlines() if not line.startswith("INFO ")] == []
+    for slug in site.SLUGS:
+        html = (project / "site/ja" / slug.removesuffix("index") / "index.html").read_text("utf-8")
+        soup = BeautifulSoup(html, "html.parser")
+        assert soup.html["lang"] == "ja"
+        assert (
+            soup.select_one(".behind").get_text().strip()
+            == "This page is not translated yet. Here is the English text."
+        )
+        assert len(soup.select("div[lang=en] p")) > 2
+    languages = [link.get_text() for link in soup.select(".md-select__link")]
+    assert languages == [*(language.name for language in site.LANGUAGES.values()), "日本語"]
+
+    rows = list(csv.DictReader((project / "languages/glossary.csv").read_text("utf-8").splitlines()))
+    assert {(row["ja"], row["avoid_ja"]) for row in rows} == {("", "")}
+    assert "## Voice" in (project / "languages/style.ja.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["it", "Italiano"], "docs/it is there already"),
+        (["xx", "Xx"], "Material for MkDocs has no words in 'xx'; it knows af, ar,"),
+        (["ja"], "required: name"),
+    ],
+)
+def test_what_cannot_be_added_is_said_and_nothing_is_written(project, arguments, words):
+    before = files(project)
+    done = new_language(project, *arguments)
+    assert done.returncode != 0
+    assert words in done.stderr
+    assert files(project) == before

@@ -1,0 +1,99 @@
+"""Add a language, with every page in English until somebody translates it: `nox -s new_language -- ja 日本語`"""
+
+import argparse
+import csv
+import io
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import material
+
+from tools.cells.record import write_atomically
+from tools.cells.source import SourceError, read_text
+from tools.freshness import ALL, DOCS
+from tools.translations import FRONT_MATTER
+
+CONFIGURATION, GLOSSARY = Path("mkdocs.yml"), Path("languages/glossary.csv")
+ENGLISH = re.compile(r"( *- locale: en\n.*?)(?= *- locale: )", re.S)
+LANGUAGES_END = re.compile(r"\n\n(?=markdown_extensions:)")
+WORDS_OF_MATERIAL = Path(material.__file__).parent / "templates/partials/languages"
+STYLE = """# The style of {name}
+
+A page is written anew from the same cells, not from the English sentences: the same claims, in the same order, about
+the same numbers. `glossary.csv` has the terms; here stands the rest. `style.it.md` and `style.zh.md` are examples.
+
+## Voice
+
+## Terms that stay English, and why
+
+## Glosses at first use
+
+## Punctuation
+
+## Good and bad, from these pages
+"""
+
+
+def add(code, name):
+    """Write everything that the site needs to show a language; `SourceError` before anything is written."""
+    if not (WORDS_OF_MATERIAL / f"{code}.html").is_file():
+        known = ", ".join(sorted(path.stem for path in WORDS_OF_MATERIAL.glob("*.html")))
+        raise SourceError(f"Material for MkDocs has no words in {code!r}; it knows {known}")
+    if (DOCS / code).exists():
+        raise SourceError(f"{DOCS / code} is there already; nox -s translations lists what its pages lack")
+    written = {CONFIGURATION: configuration(code, name), GLOSSARY: glossary(code)}
+    written |= {DOCS / code / path.relative_to(DOCS / "en"): untranslated(path) for path in DOCS.glob("en/**/*.md")}
+    for path, text in {Path(f"languages/style.{code}.md"): STYLE.format(name=name), **written}.items():
+        write_atomically(path, text)
+    for path in DOCS.glob("en/**/*.ipynb"):
+        shutil.copy(path, DOCS / code / path.relative_to(DOCS / "en"))
+
+
+def configuration(code, name):
+    """mkdocs.yml with one more language, whose words are the English ones."""
+    text = read_text(CONFIGURATION)
+    block = (
+        ENGLISH.search(text)[1]
+        .replace("locale: en\n", f"locale: {code}\n")
+        .replace("name: English\n", f"name: {name}\n")
+    )
+    block = re.sub(r" *default: true\n", "", block)
+    return LANGUAGES_END.sub(lambda _: f"\n{block.rstrip()}\n\n", text, count=1)
+
+
+def glossary(code):
+    """The glossary with two more columns, to be filled in."""
+    rows = list(csv.reader(io.StringIO(read_text(GLOSSARY))))
+    head, *terms = rows
+    written = io.StringIO()
+    csv.writer(written, lineterminator="\n").writerows(
+        [[*head, code, f"avoid_{code}"], *([*row, "", ""] for row in terms)]
+    )
+    return written.getvalue()
+
+
+def untranslated(english):
+    """A page without a body, which shows the English text."""
+    return f"---\n{FRONT_MATTER.match(read_text(english))[1]}\nbehind: {ALL}\n---\n"
+
+
+def main(arguments):
+    parser = argparse.ArgumentParser(prog="nox -s new_language --", description=__doc__.partition(":")[0])
+    parser.add_argument("code", help="such as ja, or pt-BR")
+    parser.add_argument("name", help="in its own letters, such as 日本語")
+    options = parser.parse_args(arguments)
+    add(options.code, options.name)
+    print(
+        f"{options.name} is there. Next: translate its words in mkdocs.yml, write languages/style.{options.code}.md, "
+        f"then page after page in docs/{options.code}; each time, "
+        f"nox -s translations -- --accept masks/causal --lang {options.code}"
+    )
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except SourceError as error:
+        sys.exit(str(error))
