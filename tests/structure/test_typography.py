@@ -1,0 +1,226 @@
+"""The Italian and the Chinese prose keep the signs of their style sheets."""
+
+import re
+
+import pytest
+
+from tools.typography import ARTICLES, FEMININE, MASCULINE, VOWEL, check, in_page, in_site
+
+ITALIAN = {
+    "perche' no": "perché no",
+    "e' vero": "è vero",
+    "E’ vero": "È vero",
+    "un po' di più": "un po’ di più",
+    "poichè il peso": "poiché il peso",
+    "nè qui": "né qui",
+    "é vero": "è vero",
+    "É vero": "È vero",
+    "affinche vada": "affinché vada",
+    "ciò che puo dare": "ciò che può dare",
+    "vede se stesso": "vede sé stesso",
+    "ne la riga": "né la riga",
+    "stà qui": "sta qui",
+    "è quì": "è qui",
+    "un pò meno": "un po’ meno",
+    "qual’è il peso": "qual è il peso",
+    "l’ altra": "l’altra",
+    "l'altra": "l’altra",
+    'il "peso"': "il «peso»",
+    "il “peso”": "il «peso»",
+    'il "peso': "il «»peso",
+    "il «peso": "il «»peso",
+    "il « peso»": "il «peso»",
+    "il «peso »": "il «peso»",
+    "una riga  sola": "una riga sola",
+    "una riga , poi": "una riga, poi",
+    "( una riga)": "(una riga)",
+    "una riga,poi": "una riga, poi",
+    "una riga – poi": "una riga, poi",
+    "Funziona!": "Funziona.",
+    "vale 0,95": "vale 0.95",
+    "vale 76 % qui": "vale 76% qui",
+    "occupa 16MB": "occupa 16 MB",
+    "circa 10 000 token": "circa 10\u00a0000 token",
+    "attenzione casuale": "attenzione causale",
+    "i tokens": "i token",
+    "le queries": "le query",
+    "il query": "la query",
+    "nei\nsoftmax": "nelle\nsoftmax",
+    "la token": "il token",
+    "il output": "l’output",
+    "del output": "dell’output",
+    "i output": "gli output",
+    "dei output": "degli output",
+    "un’output": "un output",
+}
+CHINESE = {
+    "词元token": "词元 token",
+    "token词元": "token 词元",
+    "第0 行": "第 0 行",
+    "看`tril` 吧": "看 `tril` 吧",
+    "设 $x$为零": "设 $x$ 为零",
+    "用 [T5](a.md)做": "用 [T5](a.md) 做",
+    "在 [掩码](a.md)里": "在[掩码](a.md)里",
+    "形状(2, 3)": "形状 (2, 3)",
+    "形状（2, 3）对": "形状 (2, 3) 对",
+    "先看, 再写": "先看，再写",
+    "先看 ;再写": "先看；再写",
+    "看: True": "看：True",
+    "对? True": "对？True",
+    "到此. 再看": "到此。再看",
+    "１ 行": "1 行",
+    "`a`, `b` 都对": "`a`、`b` 都对",
+    "用 `a`, True": "用 `a`，True",
+    "用 `a`; True": "用 `a`；True",
+    "看 `a`: True": "看 `a`：True",
+    "对吗?": "对吗？",
+    "是 `a`?": "是 `a`？",
+    "到此为止.": "到此为止。",
+    "值是 nan.": "值是 nan。",
+    "等一等...": "等一等……",
+    "词元(token)": "词元（token）",
+    "论文 `a` (OPT)": "论文 `a`（OPT）",
+    "（甲)": "（甲）",
+    "先看 ，再写": "先看，再写",
+    "先看， 再写": "先看，再写",
+    "掩 码": "掩码",
+    "a  b": "a b",
+    "说“好": "说“”好",
+    "说好」": "说好“”",
+    "说「好」": "说“好”",
+    '说"好"': "说“好”",
+    "好！": "好。",
+    "占 76 %": "占 76%",
+    "有 16MB": "有 16 MB",
+    "一行\n两行": "一行两行",
+    "先**复制：**": "先**复制**：",
+    "它*很*重": "它**很**重",
+}
+CASES = [("it", *case) for case in ITALIAN.items()] + [("zh", *case) for case in CHINESE.items()]
+
+
+def test_a_page_keeps_the_signs_of_its_language(root, page, translation):
+    assert in_page(root / f"docs/{translation}/{page}.md", translation) == []
+
+
+def test_the_words_of_the_site_keep_them_too(root, translation):
+    assert in_site(root / "mkdocs.yml", translation) == []
+
+
+@pytest.mark.parametrize(("code", "bad", "good"), CASES)
+def test_a_violation_says_what_was_found_and_what_was_wanted(code, bad, good):
+    [(line, old, new)] = check(bad, code)
+    assert (line, seen(bad, code).replace(old, new)) == (1, seen(good, code))
+    assert check(good, code) == []
+
+
+def seen(text, code):
+    """As messages show it: links without their targets, and Italian without line breaks."""
+    text = re.sub(r"\[(.*)\]\(a\.md\)", r"\1", text)
+    return text.replace("\n", " ") if code == "it" else text
+
+
+@pytest.mark.parametrize("pair", ARTICLES.split())
+def test_each_article_has_a_gender(pair):
+    masculine, feminine = pair.split("|")
+    assert check(f"{masculine} query", "it") == [(1, f"{masculine} query", f"{feminine} query")]
+    assert check(f"{feminine} query", "it") == []
+    [(_, _, new)] = check(f"{feminine} token", "it")
+    assert f"{new.removesuffix(' token')}|{feminine}" in ARTICLES.split()
+    assert check(new, "it") == []
+
+
+def test_the_articles_are_those_of_the_style_sheet(root):
+    style = " ".join((root / "languages/style.it.md").read_text("utf-8").split())
+    kept = re.search(r"con l’articolo italiano: (.*?)\. ", style)[1]
+    words = {"la": FEMININE.split(), "il": MASCULINE.split(), "l’": VOWEL.split()}
+    named = re.findall(r"\b(la |il |l’)([\w-]+)", kept)
+    assert len(named) == 20
+    assert [(article, word) for article, word in named if word not in words[article.strip()]] == []
+
+
+NOT_PROSE = """---
+description: "{description}"
+template: e'.html
+---
+
+# {title} {{#e-perche}}
+
+--8<-- "masks/causal.md:leak"
+
+$$
+e' , !
+$$
+
+Una `e' ,` e $e'$ in [{link}](../e'(a).md#e'), https://example.org/e'!
+
+!!! warning "{box}"
+    ![{picture}](e'.svg)
+
+```sh
+e' , !
+```
+
+| a   |  {cell}   |
+|-----|-----------|
+"""
+PROSE = dict.fromkeys(re.findall(r"(?<!{){(\w+)}(?!})", NOT_PROSE), "È così")
+
+
+def test_what_is_not_prose_is_not_read():
+    assert check(NOT_PROSE.format(**PROSE), "it") == []
+
+
+@pytest.mark.parametrize("place", PROSE)
+def test_prose_is_read_wherever_it_stands(place):
+    line = NOT_PROSE[: NOT_PROSE.index(f"{{{place}}}")].count("\n") + 1
+    [(found_at, old, new)] = check(NOT_PROSE.format(**PROSE | {place: "E' così"}), "it")
+    assert (found_at, new) == (line, old.replace("E' così", "È così"))
+
+
+def test_a_message_shows_code_and_formulas_as_they_are_written():
+    assert check("先看 `a`,再说 $x$ 吧", "zh") == [(1, "先看 `a`,再说 $x$ 吧", "先看 `a`，再说 $x$ 吧")]
+
+
+@pytest.mark.parametrize(
+    "good",
+    [
+        "*整句的图注。*",
+        "看 *Tee*（茶）和 *one*",
+        "1/(1 − p) 倍",
+        "“Hi there!”",
+        "10 000 个",
+        "编码器-解码器",
+        "头 1：2 · 2",
+    ],
+)
+def test_what_the_style_sheet_excepts_is_no_violation(good):
+    assert check(good, "zh") == []
+
+
+def test_a_violation_is_a_sentence_with_file_and_line(tmp_path):
+    (tmp_path / "a.md").write_text("# Titolo\n\nNon si sa perchè\n", encoding="utf-8")
+    assert in_page(tmp_path / "a.md", "it") == [
+        f"{tmp_path / 'a.md'}:3: found 'n si sa perchè', wanted 'n si sa perché'"
+    ]
+
+
+def test_the_words_of_the_site_are_read_in_the_block_of_the_language(tmp_path):
+    path = tmp_path / "mkdocs.yml"
+    path.write_text(
+        """plugins:
+  - i18n:
+      build_only_locale: !ENV [ONLY_LANGUAGE, null]
+      languages:
+        - locale: en
+          site_name: It's
+        - locale: it
+          site_name: L'attenzione
+          extra: {text: {close: "Perche' no", count: "{count} pagine"}}
+""",
+        encoding="utf-8",
+    )
+    assert in_site(path, "it") == [
+        f"{path}:8: found \"L'attenzio\", wanted 'L’attenzio'",
+        f"{path}:9: found \"Perche' no\", wanted 'Perché no'",
+    ]

@@ -1,0 +1,230 @@
+"""The typography of the Italian and the Chinese prose, as languages/style.it.md and languages/style.zh.md want it."""
+
+import re
+import unicodedata
+from string import ascii_letters, digits
+
+import yaml
+
+from tools.cells.source import read_text
+from tools.translations import FENCE, FRONT_MATTER, blank, line_of
+
+# Each code span, formula, address and {placeholder} becomes one of these characters: a word that no rule looks into.
+OBJECTS = range(0xE000, 0xF900)
+OBJECT = f"[{chr(OBJECTS[0])}-{chr(OBJECTS[-1])}]"
+MARKUP = re.compile(
+    r"""
+      (?P<object> (?P<ticks>`+)(?:(?!\n\n|`).)+(?P=ticks) | (?<![\\$])\$[^$\n]+\$ | \{\w+\} | https?://[^\s)]+
+                | \w+="[^"\n]*" )
+    | (?P<block> ^\ *\$\$\n.*?\$\$$ | ^\ *--8<--[^\n]*$ | ^\|[-:|\ ]+\|$ | \ *\|\ *
+               | ^\ *(?:\#+|[-*>]|\d+\.)\ + | ^\ *(?:!!!|\?\?\?\+?)\ \w+ )
+    | ^\ + | \ *\{\#[\w-]+\} | !?\[ | \]\((?:[^()\s]|\([^()]*\))*\) | </?\w[^>\n]*>
+    """,
+    re.MULTILINE | re.DOTALL | re.VERBOSE,
+)
+QUOTED = re.compile(r'^(description:| *(?:!!!|\?\?\?\+?) \w+) "(.*)"$', re.MULTILINE)
+NOT_DESCRIPTION = re.compile("^description:|^(?!description:).+", re.MULTILINE)
+LINE_BREAK = re.compile(r"(?<!\n)\n(?!\n)")
+AROUND = 8  # characters of a message on each side of what was found
+
+# A rule is a pattern and what to write instead. What its group `right` matches, or what would stay, is no violation.
+
+NUMBERS = [
+    (r"(\d) +%", r"\1%"),
+    (r"(\d)((?:[kKMGT]i?B|[mnµ]s|[MG]Hz)\b)", r"\1 \2"),
+]
+
+ARTICLES = (
+    "il|la lo|la i|le gli|le un|una uno|una del|della dello|della dei|delle degli|delle al|alla allo|alla ai|alle "
+    "agli|alle dal|dalla dallo|dalla dai|dalle dagli|dalle nel|nella nello|nella nei|nelle negli|nelle sul|sulla "
+    "sullo|sulla sui|sulle sugli|sulle quel|quella quello|quella quei|quelle quegli|quelle questo|questa questi|queste"
+)
+FEMININE = "query softmax shape cache loss heatmap self-attention cross-attention"
+MASCULINE = (
+    "token batch mini-batch layer padding pad buffer bug flag decoder kernel notebook dropout dataset checkpoint "
+    "backend tokenizer reshape broadcasting logit bias test matmul"
+)
+VOWEL = "output input encoder embedding overflow underflow"  # masculine, with l’ and gli
+
+
+def one_of(words):
+    return rf"({'|'.join(words.split())})(?![\w-])"
+
+
+def articles():
+    """Rules for an article of the wrong gender or form before a word that stays English."""
+    pairs = [pair.split("|") for pair in ARTICLES.split()]
+    masculine = {feminine: form for form, feminine in reversed(pairs)}  # la: il, and not lo
+    yield from ((rf"\b{wrong} {one_of(FEMININE)}", rf"{right} \1") for wrong, right in pairs)
+    yield from ((rf"\b{wrong} {one_of(MASCULINE)}", rf"{right} \1") for wrong, right in masculine.items())
+    yield rf"\b(?:il|lo|la) {one_of(VOWEL)}", r"l’\1"
+    yield rf"\b(de|a|da|ne|su|que)l(?:lo|la)? {one_of(VOWEL)}", r"\1ll’\2"
+    yield rf"\b(?:i|le) {one_of(VOWEL)}", r"gli \1"
+    yield rf"\b(de|a|da|ne|su)(?:i|lle) {one_of(VOWEL)}", r"\1gli \2"
+    yield rf"\bun(?:a |o |’){one_of(VOWEL)}", r"un \1"
+
+
+SHORTENED = "(?:po|mo|di|fa|va|sta)"
+NOT_A_VERB = (  # so before it stands né, not ne
+    "il|lo|la|i|gli|le|una?|quell[aeio]|quest[aeio]|di|del|della|dei|delle|in|nel|nella|con|su|sul|sulla|per|fra|tra|"
+    "a|al|alla|più|meno|padding|token|query"
+)
+GRAVE, ACUTE = "\u0300", "\u0301"
+ITALIAN = [
+    (rf"\b({SHORTENED})'(?!\w)", r"\1’"),
+    (r"\b(\w*ch[eE]|[nNsS][eE])['’](?!\w)", rf"\1{ACUTE}"),
+    (rf"\b(?!{SHORTENED}’)(\w*[aeiouAEIOU])['’](?!\w)", rf"\1{GRAVE}"),
+    (r"\b(\w*ch|[nNsS])è\b", r"\1é"),
+    (r"\b([cC]io|[cC]aff|)é\b", r"\1è"),
+    ("É", "È"),
+    (r"\b((?i:perch|poich|finch|affinch|bench|anzich|purch|sicch|cosicch|giacch|nonch)e)\b", rf"\1{ACUTE}"),
+    (r"\b((?i:gia|puo|piu|cosi|cioe|percio|pero|sara|potra|dovra|quantita|probabilita|polarita))\b", rf"\1{GRAVE}"),
+    (r"\b([sS])e (stess[oa])\b", r"\1é \2"),
+    (rf"\b([nN])e (?=(?:{NOT_A_VERB})\b|{OBJECT})", r"\1é "),
+    (r"\b([qQ]u|[sS]t|[fF]|[vV])à\b", r"\1a"),
+    (r"\b([qQ]u)ì\b", r"\1i"),
+    (r"\b([pP])ò\b", r"\1o’"),
+    (r"\b([qQ]ual)['’](?=è|era)", r"\1 "),
+    (r"([^\W\daeiouAEIOU])['’] +(?=\w)", r"\1’"),
+    ("['‘]", "’"),
+    ('["“”„]([^"“”„\n]*)["“”„]', r"«\1»"),
+    ('["“”„]', "«»"),
+    ("(?P<right>«[^«»\n]*»)|[«»]", "«»"),
+    ("« +", "«"),
+    (" +»", "»"),
+    ("(?<=[^\n ])  +(?=[^\n ])", " "),
+    (r" +([,;:?!)]|\.(?!\w))", r"\1"),
+    (r"\( +", "("),
+    (r"(?<=[^\W\d])([,;:?])(?=[^\W\d])", r"\1 "),
+    (r" [–—] |(?<=\w{2}) - (?=\w{2})", ", "),
+    ("(?P<right>«[^«»\n]*»)|!", "."),
+    (r"(\d),(\d)", r"\1.\2"),
+    (r"(?<![\w.,])(\d{1,3}) (\d{3})(?![\w.,]\d|\d)", "\\1\u00a0\\2"),
+    (r"\b((?:[aA]ttenzion[ei]|attention|decoder) )casual([ei])\b", r"\1causal\2"),
+    (rf"\b({'|'.join(f'{FEMININE} {MASCULINE} {VOWEL}'.split())})e?s\b(?! @)", r"\1"),
+    (r"\bqueries\b", "query"),
+    *articles(),
+]
+
+HAN = "[\u3400-\u9fff]"
+LATIN = rf"[A-Za-z0-9\u0370-\u03ff√%°#@&_+−∞]|{OBJECT}"
+STOP = "[，。；：？！、]"
+CLOSED = "[，。；：？！、（）“”《》]"
+WIDE = {",": "，", ";": "；", ":": "：", "?": "？"}
+CHINESE = [
+    ('「([^」\n]*)」|『([^』\n]*)』|«([^»\n]*)»|"([^"\n]*)"', r"“\1\2\3\4”"),
+    ('["「」『』«»„]', "“”"),
+    ("(?P<right>“[^“”\n]*”)|[“”]", "“”"),
+    (rf" ?（((?:\w|{OBJECT})+(?:, ?(?:\w|{OBJECT})+)+,?)） ?", r" (\1) "),
+    (r"…*\.\.\.+…*|(?<!…)…(?!…)", "……"),
+    *((rf"(?<=[”）]|{HAN}) *\{half} *|\{half} *(?=[“（]|{HAN})", wide) for half, wide in WIDE.items()),
+    (rf"(?P<right>\([^()\n]*\))|(?<={OBJECT}), *(?={OBJECT})", "、"),
+    (
+        rf"(?P<right>\([^()\n]*\))|(?<={OBJECT}), *(?=\w)|(?<=\w), *(?={OBJECT})|(?<=\w),(?=\w)|(?<=[0-9]), +(?=\w)",
+        "，",
+    ),
+    (rf"(?<={OBJECT}); *|(?<=\w); *(?=\w|{OBJECT})", "；"),
+    (rf"(?<={OBJECT}): *|(?<=\w): *(?={OBJECT})|(?<=\w):(?=[A-Za-z])", "："),
+    (rf"(?<=[”）0-9]|{OBJECT}|{HAN}) *\.(?![A-Za-z0-9]) *|(?<=[”）]|{HAN})\.|(?<=\w)\. *(?={HAN})", "。"),
+    (rf"(?P<right>^(?:(?!{HAN}).)*$|“[^“”\n]*”)|(?<=\w)\.$", "。"),
+    (rf"(?P<right>^(?:(?!{HAN}).)*$|“[^“”\n]*”)|\?", "？"),
+    (rf"\(([^()\n]*{HAN}[^()\n]*)\)|(?<=”|{HAN}) ?\(([^(),\n]*)\)", r"（\1\2）"),
+    (rf"(?<={OBJECT}) ?\(([^(),\n]*)\)|(?<=\w) ?\((\d{{4}})\)", r"（\1\2）"),
+    (r"（([^（）()\n]*)\)|\(([^（）()\n]*)）", r"（\1\2）"),
+    (rf"({HAN})(?={LATIN})", r"\1 "),
+    (rf"({HAN})\(", r"\1 ("),
+    (rf"({LATIN}|\))(?={HAN})", r"\1 "),
+    (rf" +(?={CLOSED})|(?<={CLOSED}) +", ""),
+    (rf"(?<={HAN}) +(?={HAN})", ""),
+    ("(?<=[^\n ])  +(?=[^\n ])", " "),
+    ("(?P<right>“[^“”\n]*”)|[！!]", "。"),
+    *((chr(ord(half) + 0xFEE0), half) for half in f"{ascii_letters}{digits}%"),  # full-width forms stand in that order
+    ("(?<=[^\n])\n(?=[^\n])", ""),
+]
+EMPHASIS = [  # the only rules that see the asterisks
+    (rf"\*\*({STOP}*)([^*\n]+?)({STOP}*)\*\*", r"\1**\2**\3"),
+    (rf"(?P<right>^\*[^*\n]+\*$|\*\*[^*\n]+\*\*|\*(?:(?!{HAN})[^*\n])+\*)|\*([^*\n]+)\*", r"**\2**"),
+]
+
+
+def compiled(rules):
+    return [(re.compile(pattern, re.MULTILINE), wanted) for pattern, wanted in rules]
+
+
+RULES = {"it": compiled(ITALIAN + NUMBERS), "zh": compiled(CHINESE + NUMBERS)}
+RULES_OF_EMPHASIS = {"zh": compiled(EMPHASIS)}
+
+
+def prose(text):
+    """What a reader sees of Markdown, and the asterisks; where each character stands; the source of each object."""
+    text = QUOTED.sub(r"\1 |\2|", text)  # like a cell of a table
+    text = FRONT_MATTER.sub(lambda front: NOT_DESCRIPTION.sub(blank, front[0]), FENCE.sub(blank, text))
+    shown, positions, objects, end = "", [], {}, 0
+    for match in MARKUP.finditer(text):
+        instead = "\n\n" if match["block"] else ""
+        if match["object"]:
+            instead = chr(OBJECTS[len(objects)])
+            objects[instead] = match[0]
+        shown += text[end : match.start()] + instead
+        positions += [*range(end, match.start()), *[match.start()] * len(instead)]
+        end = match.end()
+    return shown + text[end:], [*positions, *range(end, len(text))], str.maketrans(objects)
+
+
+def check(text, language):
+    """The violations in a text, in order, each as (line, found, wanted), with some characters around."""
+    shown, positions, objects = prose(text)
+    if language != "zh":
+        shown = LINE_BREAK.sub(" ", shown)
+    plain = [index for index, character in enumerate(shown) if character != "*"]
+    found = [(plain[at], *rest) for at, *rest in violations(shown.replace("*", ""), RULES.get(language, []))]
+    found += violations(shown, RULES_OF_EMPHASIS.get(language, []))
+    return [
+        (line_of(text, positions[at]), old.translate(objects), new.translate(objects)) for at, old, new in sorted(found)
+    ]
+
+
+def violations(shown, rules):
+    """Each as (position, found, wanted); where two rules meet, the first."""
+    taken = set()
+    for pattern, wanted in rules:
+        for match in pattern.finditer(shown):
+            instead = unicodedata.normalize("NFC", match.expand(wanted))
+            span = range(*match.span())
+            if match.groupdict().get("right") is not None or instead == match[0] or not taken.isdisjoint(span):
+                continue
+            taken.update(span)
+            before = shown[max(0, span.start - AROUND) : span.start].rpartition("\n")[2].lstrip()
+            after = shown[span.stop : span.stop + AROUND].partition("\n")[0].rstrip()
+            yield span.start, before + match[0] + after, before + instead + after
+
+
+def in_page(path, language):
+    """The violations in a page, each a sentence."""
+    return [sentence(path, *violation) for violation in check(read_text(path), language)]
+
+
+def in_site(path, language):
+    """The violations in what mkdocs.yml says in a language, each a sentence."""
+    return [
+        sentence(path, node.start_mark.line + line, old, new)
+        for node in words(yaml.compose(read_text(path)), language)
+        for line, old, new in check(node.value, language)
+    ]
+
+
+def sentence(path, line, old, new):
+    return f"{path}:{line}: found {old!r}, wanted {new!r}"
+
+
+def words(node, language, inside=False):
+    """The texts of the block `- locale: it` in a YAML document."""
+    if isinstance(node, yaml.MappingNode):
+        inside = inside or any(key.value == "locale" and value.value == language for key, value in node.value)
+        for _, value in node.value:
+            yield from words(value, language, inside)
+    elif isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            yield from words(item, language, inside)
+    elif inside:
+        yield node
