@@ -1,0 +1,202 @@
+"""Each translation says the terms that the glossary chose for its language, and no word that it avoids."""
+
+from functools import cache
+
+import pytest
+
+from tests.configuration import LANGUAGES, PAGES, ROOT, page_file
+from tools.cells.source import SourceError
+from tools.glossary import Glossary, refuse_other_terms
+
+HEADER = "id,en,it,zh,also_it,not_zh,avoid_it"
+ROWS = [
+    "weight,weight,peso,权重,,,pesatura",
+    "attention-weight,attention weight,peso di attenzione,注意力权重,,,",
+    "matrix,matrix,matrice,矩阵,,,",
+    "masked,masked,mascherato,掩蔽,nascosto,,",
+    "row,row,riga,行,,运行,",
+    "kernel,kernel (of a GPU),kernel,内核,,,",
+    "transformer,Transformer,Transformer,Transformer,,,trasformatore",
+]
+
+project_glossary = cache(lambda: Glossary(ROOT / "languages/glossary.csv"))
+
+
+TRANSLATED = [
+    (slug, language) for slug in PAGES for language in LANGUAGES if "en" not in page_file(language, slug).parts
+]
+
+
+@pytest.mark.parametrize(("name", "other"), TRANSLATED)
+def test_a_translation_says_the_terms_of_the_glossary(name, other):
+    refuse_other_terms(page_file("en", name), page_file(other, name), other, project_glossary())
+
+
+@pytest.fixture
+def glossary(tmp_path):
+    def write(*rows, header=HEADER):
+        (tmp_path / "glossary.csv").write_text("\n".join([header, *rows, ""]), encoding="utf-8")
+        return Glossary(tmp_path / "glossary.csv")
+
+    return write
+
+
+@pytest.fixture
+def faults(tmp_path, glossary):
+    """What the checker says of an English text and its translation, a line for each fault."""
+
+    def check(english, other, language="it"):
+        for name, text in (("en", english), (language, other)):
+            (tmp_path / f"{name}.md").write_text(f"{text}\n", encoding="utf-8")
+        try:
+            refuse_other_terms(tmp_path / "en.md", tmp_path / f"{language}.md", language, glossary(*ROWS))
+        except SourceError as error:
+            return str(error).replace(f"{tmp_path}/", "").split("\n")
+        return []
+
+    return check
+
+
+def test_a_term_that_is_missing_is_named_with_both_lines(faults):
+    english = "# Title\n\n## Weights {#weights}\n\nThe\nmatrix and the row."
+    italian = "# Matrice\n\n## I pesi {#weights}\n\nLa\ntabella e la riga."
+    assert faults(english, italian) == ["it.md:3: found nothing, wanted 'matrice' for 'matrix' (en.md:6)"]
+
+
+def test_an_avoided_word_is_named_wherever_it_stands(faults):
+    assert faults("# One", "# Uno\n\nUna pesatura,\ndue pesature.") == [
+        "it.md:3: found 'pesatura', wanted 'peso' for 'weight' (glossary.csv:2)",
+        "it.md:4: found 'pesature', wanted 'peso' for 'weight' (glossary.csv:2)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("english", "italian"),
+    [
+        ("two weights", "due pesi"),
+        ("Weights", "Pesi"),
+        ("matrices", "le matrici"),
+        ("attention weights", "i pesi dell’attenzione"),
+        ("attention\nweights", "pesi di\nattenzione"),
+        ("masked", "una riga mascherata"),
+        ("masked", "chiavi mascherate"),
+        ("rows", "le righe"),
+        ("a kernel", "un kernel"),
+        ("a masked row", "una riga nascosta"),
+    ],
+)
+def test_inflection_and_other_right_forms_are_no_fault(faults, english, italian):
+    assert faults(english, italian) == []
+
+
+@pytest.mark.parametrize(
+    ("english", "italian", "wanted"),
+    [
+        ("a weight", "il pesetto", "peso"),
+        ("a weight", "l’appeso", "peso"),
+        ("kernel", "kernels", "kernel"),
+        ("Transformer", "transformer", "Transformer"),
+    ],
+)
+def test_another_word_is_no_form(faults, english, italian, wanted):
+    [fault] = faults(english, italian)
+    assert f"wanted '{wanted}'" in fault
+
+
+def test_the_longest_term_is_the_term(faults):
+    [fault] = faults("the attention weights", "i pesi")
+    assert "wanted 'peso di attenzione' for 'attention weights'" in fault
+
+
+def test_chinese_has_no_gaps_and_other_words_with_the_character(faults):
+    assert faults("one row", "第 0 行", "zh") == []
+    assert faults("one row", "再运行一次", "zh") == ["zh.md:1: found nothing, wanted '行' for 'row' (en.md:1)"]
+
+
+@pytest.mark.parametrize(
+    "english",
+    [
+        "`weight`",
+        "```python\nweight = 1\n```",
+        "    ```text\n    weight\n    ```",
+        "$\\text{weight}$ and $$\nweight\n$$",
+        "[A page](weight.md#weight)",
+        "![A picture](weight.svg)",
+        '--8<-- "masks/weight.md:weight"',
+        "---\ndescription: The weight.\n---",
+        '??? weight "Why?"',
+        "transformers",
+    ],
+)
+def test_what_is_no_prose_has_no_terms(faults, english):
+    assert faults(english, "Niente.") == []
+
+
+@pytest.mark.parametrize("words", ["[The weight of words](https://a.org)", "*weight*", "| lost weight | x |"])
+def test_a_name_that_both_languages_have_is_no_term(faults, words):
+    assert faults(words, words) == []
+    assert faults(words, "Niente.") != []
+
+
+def test_the_id_of_a_section_is_no_prose(faults):
+    assert faults("## Heavy {#weight}", "## Grave {#weight}") == []
+
+
+def test_a_section_that_is_missing_is_not_the_matter_here(faults):
+    assert faults("# One", "# Uno\n\n## Due {#two}\n\nDue.") == []
+
+
+def test_words_of_links_and_pictures_are_prose(faults):
+    assert len(faults("[The weight](a.md), ![A row](b.svg)", "[La massa](a.md), ![Una fila](b.svg)")) == 2
+
+
+EXCUSED = "---\nglossary:\n  top/weight: The text is about apples.\n---\n\n# Uno\n\nLa massa."
+
+
+def test_an_exception_excuses_its_term_in_its_section(faults):
+    assert faults("# The weight", EXCUSED) == []
+    assert len(faults("# The weight of a row", EXCUSED)) == 1
+    assert len(faults("# The weight\n\n## Weight {#weight}", f"{EXCUSED}\n\n## Massa {{#weight}}")) == 1
+
+
+def test_an_exception_that_excuses_nothing_is_a_fault(faults):
+    stale = ["it.md:3: the exception 'top/weight' excuses nothing; take it out"]
+    assert faults("# The apple", EXCUSED) == stale
+    assert faults("# The weight", EXCUSED.replace("massa", "pesa").replace("pesa", "riga e il peso")) == stale
+
+
+@pytest.mark.parametrize("line", ["  a/b:", "  a/b: no sentence", "  weight: Why.", "  a/b: One: two.", "  a/b: A #1."])
+def test_an_exception_gives_a_reason(faults, line):
+    [fault] = faults("# The weight", f"---\nglossary:\n{line}\n---\n")
+    assert f"it.md:3: found {line!r}, wanted" in fault
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (["row,row,riga"], "glossary.csv:2: found 3 cells, wanted 4; put a cell that holds a comma"),
+        (["row,row,riga,行", "qkv,all,query, chiavi,键"], "glossary.csv:3: found 5 cells"),
+        (["row,row,,行", "line,line,linea,线"], "glossary.csv:2: the column 'it' is empty; write the term"),
+        (["row,row,(la),行", "line,line,linea,线"], "glossary.csv:2: the column 'it' is empty"),
+        (["row,row,riga,行", "row,line,riga,行"], "glossary.csv:3: 'the id row' stands in line 2, too"),
+        (["row,row,riga,行", "line,row (a line),riga,行"], "glossary.csv:3: 'row' stands in line 2, too"),
+        (["row,row,riga,行", ""], "glossary.csv:3: found 0 cells"),
+    ],
+)
+def test_a_row_that_is_no_term_is_named_with_its_line(glossary, rows, message):
+    with pytest.raises(SourceError) as error:
+        glossary(*rows, header="id,en,it,zh")
+    assert message in str(error.value)
+
+
+def test_a_language_without_a_column_is_named(tmp_path, glossary):
+    (tmp_path / "en.md").write_text("A row.\n", encoding="utf-8")
+    with pytest.raises(SourceError, match=r"glossary.csv:1: there is no column 'fr'"):
+        refuse_other_terms(tmp_path / "en.md", tmp_path / "en.md", "fr", glossary(*ROWS))
+
+
+def test_a_language_whose_column_is_still_empty_is_no_error(glossary):
+    """`nox -s new_language` adds it; once begun, it has a word for each term."""
+    glossary(*(f"{row}," for row in ROWS), header=f"{HEADER},ja")
+    with pytest.raises(SourceError, match=r"glossary\.csv:3: the column 'ja' is empty"):
+        glossary(f"{ROWS[0]},重み", *(f"{row}," for row in ROWS[1:]), header=f"{HEADER},ja")

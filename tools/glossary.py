@@ -1,0 +1,253 @@
+"""Whether a translation says the terms that `languages/glossary.csv` chose for its language.
+
+A row of the glossary is one term: `en`, `it` and `zh` hold its words, brackets explain. Beside each language there may
+be three more columns, their entries parted by ";":
+
+- `also_it`: other forms that are right: a plural that no rule reaches, a verb, a short form.
+- `not_it`: words in which a form stands without meaning the term, as 键 in 关键.
+- `avoid_it`: words for the term that no translated page may use.
+
+Where a section of an English page says a term, the section of the translation with the same id has to say it, too; the
+part above the first id is the section `top`. An exception stands in the front matter of the translation, with its
+reason:
+
+    glossary:
+      formula/key: This one is a key of the keyboard.
+"""
+
+import csv
+import re
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+
+from tools.cells.source import INCLUDE, SourceError, read_text, split_lines
+from tools.freshness import TOP
+from tools.translations import FENCE, FRONT_MATTER, PARTS, blank, line_of
+
+NO_PROSE = [
+    FRONT_MATTER,
+    FENCE,
+    re.compile(r"`[^`\n]*`"),
+    PARTS["formula"],
+    re.compile(rf"^{INCLUDE.pattern}$", re.M),
+    PARTS["admonition"],
+    re.compile(r"(?<=\])\([^)]+\)"),  # the target of a link or a picture
+    re.compile(r"\{#[\w-]+\}"),
+]
+SECTION = re.compile(r"^##+ .*\{#([\w-]+)\}", re.M)
+NAME = re.compile(  # the title of a page elsewhere, words in italics, a name in a table
+    r"(?<!!)\[([^\]]+)(?=\]\(https?:)|(?<!\*)\*([^*]+)\*(?!\*)|(?<=\| )([^|\n ]+ [^|\n]+)(?= \|)"
+)
+EXCEPTION = re.compile(r"  ([\w-]+/[\w-]+): (?!.*(?:: | #))[A-Z].*\.")  # YAML reads ": " and " #" otherwise
+HAN = re.compile("[\u4e00-\u9fff]")
+ENDINGS = {  # of a word's end, the forms; the first that fits
+    "en": [
+        ("([^aeiou])y", r"\1(?:y|ies)"),
+        ("(matri)x", r"\1(?:x|ces)"),
+        ("(ax)is", r"\1[ie]s"),
+        ("(s|x|ch|sh)", r"\1(?:es)?"),
+        ("([a-z])", r"\1s?"),
+    ],
+    "it": [
+        ("^di", "(?:di|d’|de(?:l|llo|lla|i|gli|lle|ll’))"),
+        ("^(da|a|su)", r"\1(?:l|llo|lla|i|gli|lle|ll’)?"),
+        ("([aiu]t|[io]st)o", r"\1[oaie]"),  # participles: mascherato, nascosto
+        ("(..)io", r"\1io?"),
+        ("(..[cg])a", r"\1(?:a|he)"),
+        ("(..[cg])o", r"\1(?:o|h?i)"),
+        ("(..)a", r"\1[ae]"),
+        ("(..)o", r"\1[oi]"),
+        ("(..)e", r"\1[ei]"),
+    ],
+}
+
+
+@dataclass(frozen=True)
+class Term:
+    """A row of the glossary: its line, and its cells by column."""
+
+    line: int
+    cells: dict = field(hash=False)
+
+    @property
+    def id(self):
+        return self.cells["id"]
+
+    def forms(self, *columns):
+        """What some columns hold, without explanations."""
+        entries = ";".join(self.cells.get(column, "") for column in columns).split(";")
+        return [form for entry in entries if (form := re.sub(r" ?\(.*?\)|（.*?）", "", entry).strip())]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a page: the line it begins in, and its prose with white space in place of all else."""
+
+    line: int
+    prose: str
+
+    @cached_property
+    def lower(self):
+        return self.prose.lower()
+
+
+def read_glossary(path):
+    """The terms of the glossary; `SourceError` for a row that is none."""
+    header, *rows = csv.reader(split_lines(read_text(path)))
+    for line, row in enumerate(rows, start=2):
+        if len(row) != len(header):
+            mend = 'put a cell that holds a comma into "..."'
+            raise SourceError(f"{path}:{line}: found {len(row)} cells, wanted {len(header)}; {mend}")
+    terms = tuple(Term(line, dict(zip(header, row))) for line, row in enumerate(rows, start=2))
+    languages = [column for column in header if not column.startswith(("also_", "not_", "avoid_"))]
+    begun = [column for column in languages if any(term.cells[column] for term in terms)]  # a new language is empty
+    lines = {}
+    for term in terms:
+        for column in begun:
+            if not term.forms(column):
+                raise SourceError(f"{path}:{term.line}: the column {column!r} is empty; write the term")
+        for name in (f"the id {term.id}", *term.forms("en", "also_en")):
+            if name in lines:
+                raise SourceError(
+                    f"{path}:{term.line}: {name!r} stands in line {lines[name]}, too; keep one of the two"
+                )
+            lines[name] = term.line
+    return terms
+
+
+def inflected(word, language):
+    """A pattern for the forms of a word."""
+    for ending, forms in ENDINGS.get(language, []):
+        if match := re.search(f"{ending}$", word):
+            return re.escape(word[: match.start()]) + match.expand(forms)
+    return re.escape(word)
+
+
+def expression(form, language):
+    """A pattern for a form. Its capitals count; each space may be a line break, or none beside a Han character."""
+    *first, last = form.split(" ")
+    first = map(re.escape, first) if language == "en" else (inflected(word, language) for word in first)
+    start = "" if HAN.match(form[0]) else r"(?<!\w)"
+    end = "" if HAN.match(form[-1]) else r"(?!\w)"
+    gap = r"\s*" if HAN.search(form) else r"(?:\s+|(?<=’))"
+    case = "i" if form.islower() else ""
+    return f"{start}(?{case}:{gap.join((*first, inflected(last, language)))}){end}"
+
+
+def beginning(form):
+    """The part of a form that no inflection changes, in small letters."""
+    first = form.split(" ")[0]
+    return first[: max(1, len(first) - 2)].lower()
+
+
+class Finder:
+    """Finds terms in sections of a language: the forms in `columns`, but where a `not_` form is as long."""
+
+    def __init__(self, terms, language, *columns):
+        self.owners = {form: term for term in terms for form in term.forms(*columns)}
+        others = [form for term in terms for form in term.forms(f"not_{language}")] if self.owners else []
+        self.patterns = {form: re.compile(expression(form, language)) for form in (*others, *self.owners)}
+
+    def __call__(self, section):
+        """Each place in order, as its line, its words and the term; of two that overlap, the first, or the longest."""
+        found = []
+        for form, pattern in self.patterns.items():
+            if beginning(form) in section.lower:  # most forms are not there, and this is fast
+                places = pattern.finditer(section.prose)
+                found += [(place.start(), -place.end(), form in self.owners, form) for place in places]
+        taken = 0
+        for start, end, owned, form in sorted(found):
+            if start >= taken:
+                taken = -end
+                if owned:
+                    line = section.line + line_of(section.prose, start) - 1
+                    yield line, section.prose[start:taken], self.owners[form]
+
+
+class Glossary:
+    """The terms of a file, and what finds them."""
+
+    def __init__(self, path):
+        self.path, self.terms = path, read_glossary(path)
+        self.finder = cache(Finder)
+
+    def english(self, section):
+        return self.finder(self.terms, "en", "en", "also_en")(section)
+
+    def avoided(self, section, language):
+        return self.finder(self.terms, language, f"avoid_{language}")(section)
+
+    def chosen(self, section, language, term):
+        return self.finder((term,), language, language, f"also_{language}")(section)
+
+
+def sections(path, names):
+    """The sections of a page by id; `names` are no prose."""
+    prose = read_text(path)
+    for match in NAME.finditer(prose):
+        if shown(match) in names:
+            prose = prose[: match.start()] + blank(match) + prose[match.end() :]
+    starts = [(TOP, 0), *((match[1], match.start()) for match in SECTION.finditer(FENCE.sub(blank, prose)))]
+    for pattern in NO_PROSE:
+        prose = pattern.sub(blank, prose)
+    ends = [start for _, start in starts[1:]] + [len(prose)]
+    return {name: Section(line_of(prose, start), prose[start:end]) for (name, start), end in zip(starts, ends)}
+
+
+def shown(match):
+    return " ".join(match[match.lastindex].split())
+
+
+def names(path):
+    """The titles and quoted words of a page; those that both languages have are left as they are."""
+    return {shown(match) for match in NAME.finditer(read_text(path))}
+
+
+def exceptions(path):
+    """The line of each exception of a page, by section and term; `SourceError` for one without a reason."""
+    front = FRONT_MATTER.match(read_text(path))
+    lines = split_lines(front[0]) if front else []
+    found, start = {}, lines.index("glossary:") + 1 if "glossary:" in lines else len(lines)
+    for line, text in enumerate(lines[start:], start=start + 1):
+        if not text.startswith(" "):
+            break
+        if not (match := EXCEPTION.fullmatch(text)):
+            wanted = "'  section-id/term-id: One sentence that says why.', without ': ' or ' #' in it"
+            raise SourceError(f"{path}:{line}: found {text!r}, wanted {wanted}")
+        found[match[1]] = line
+    return found
+
+
+def faults(original, translation, language, glossary):
+    """What is wrong with the terms of a translation: a sentence for each, behind `section-id/term-id`."""
+    both = names(original) & names(translation)
+    ours, theirs = sections(original, both), sections(translation, both)
+    for name, section in theirs.items():
+        for line, words, term in glossary.avoided(section, language):
+            wanted, there = f"{term.cells[language]!r} for {term.cells['en']!r}", f"{glossary.path}:{term.line}"
+            yield f"{name}/{term.id}", f"{translation}:{line}: found {words!r}, wanted {wanted} ({there})"
+        said = glossary.english(ours[name]) if name in ours else ()  # tools/translations.py says that it is not
+        for term, (line, words) in first_places(said).items():
+            if not any(glossary.chosen(section, language, term)):
+                wanted, there = f"{term.cells[language]!r} for {' '.join(words.split())!r}", f"{original}:{line}"
+                yield f"{name}/{term.id}", f"{translation}:{section.line}: found nothing, wanted {wanted} ({there})"
+
+
+def first_places(places):
+    """Of each term the line and the words of its first place."""
+    first = {}
+    for line, words, term in places:
+        first.setdefault(term, (line, words))
+    return first
+
+
+def refuse_other_terms(original, translation, language, glossary):
+    """`SourceError` naming each term that a translation lacks or avoids, and each exception that excuses nothing."""
+    if language not in glossary.terms[0].cells:
+        raise SourceError(f"{glossary.path}:1: there is no column {language!r}; add it, with a word for each term")
+    excused, found = exceptions(translation), list(faults(original, translation, language, glossary))
+    sentences = [sentence for key, sentence in found if key not in excused]
+    for key in excused.keys() - dict(found).keys():
+        sentences.append(f"{translation}:{excused[key]}: the exception {key!r} excuses nothing; take it out")
+    if sentences:
+        raise SourceError("\n".join(sentences))
