@@ -2,9 +2,11 @@
 
 import gzip
 import re
+from urllib.parse import urljoin
 from xml.etree import ElementTree
 
 import pytest
+from bs4 import BeautifulSoup
 
 from tests.browser import site
 from tests.configuration import text
@@ -17,18 +19,25 @@ def switch(opened, language):
     opened.locator(f'.md-select a[hreflang="{language}"]').click()
 
 
-@pytest.mark.parametrize("slug", site.SLUGS)
+@pytest.mark.parametrize("page", site.PAGES, ids=str)
+def test_the_switcher_and_the_menus_of_a_page_lead_to_its_own_languages(built, page):
+    soup = BeautifulSoup((built / page.path / "index.html").read_text("utf-8"), "html.parser")
+    here = urljoin(site.SITE_URL, page.path)
+    links = {link["hreflang"]: urljoin(here, link["href"]) for link in soup.select(".md-select a")}
+    assert links == {lang: urljoin(site.SITE_URL, site.Page(lang, page.slug).path) for lang in site.LANGUAGES}
+    assert [link["hreflang"] for link in soup.select(".md-select a[aria-current]")] == [page.language]
+    menus = [urljoin(here, link["href"]) for link in soup.select(".md-nav--primary .md-nav__link[href]")]
+    outside = "|".join(site.LANGUAGES.keys() - {"en", page.language})
+    assert [url for url in menus if re.search(rf"{site.PREFIX}({outside})/", url)] == []
+
+
+@pytest.mark.parametrize("slug", ["index", "masks/causal", "labs/see-the-masks"])
 def test_the_switcher_stays_on_the_page_over_many_hops(tab, slug):
     opened = tab.open(site.Page("en", slug).path)
     for language in [*(site.LANGUAGES.keys() - {"en"}), "en"] * (2 if slug == "index" else 1):
         switch(opened, language)
         opened.wait_for_url(f"**{site.PREFIX}{site.Page(language, slug).path}")
         assert opened.evaluate("document.documentElement.lang") == language
-        current = opened.locator(".md-select a[aria-current]")
-        assert current.get_attribute("hreflang") == language
-        tabs = opened.locator(".md-nav--primary .md-nav__link[href]").evaluate_all("all => all.map(one => one.href)")
-        outside = "|".join(site.LANGUAGES.keys() - {"en", language})
-        assert [url for url in tabs if re.search(rf"{site.PREFIX}({outside})/", url)] == []
 
 
 def test_the_switcher_stays_at_the_section(tab):

@@ -5,6 +5,7 @@ import re
 
 import nbformat
 import pytest
+from bs4 import BeautifulSoup
 
 from tests.browser import site
 from tools.cells.source import read_cells
@@ -21,8 +22,16 @@ def prose(made):
     return [cell["source"] for cell in made["cells"] if cell["cell_type"] == "markdown"]
 
 
-@pytest.mark.parametrize("page", site.TURNS, ids=str)
-def test_a_page_offers_its_notebook(tab, built, page):
+@every_notebook
+def test_a_page_links_its_notebook(built, page):
+    link = BeautifulSoup((built / page.path / "index.html").read_text("utf-8"), "html.parser").select_one("a[download]")
+    assert link["href"] == f"{page.slug.rpartition('/')[2]}.ipynb"
+
+
+@pytest.mark.parametrize("slug", ["masks/causal", "labs/see-the-masks"])
+@pytest.mark.parametrize("language", site.LANGUAGES)
+def test_a_page_hands_out_its_notebook(tab, built, slug, language):
+    page = site.Page(language, slug)
     tab.open(page.path)
     with tab.page.expect_download() as download:
         tab.page.locator(".facts a[download]").click()

@@ -320,26 +320,24 @@ def test_a_cell_runs_on_the_device_that_it_needs(tmp_path):
     assert "3 passed, 1 skipped" in text, "setup, where and the notebook; not what needs cuda"
 
 
-@pytest.mark.parametrize(
-    ("cell", "words"),
-    [
-        (("where", NEEDS_SIM[1], "cpu\n", NEEDS_SIM[3]), "nox -s gpu -- --update snippets/page.md"),
-        (("where", NEEDS_SIM[1], None, NEEDS_SIM[3]), "nox -s gpu -- --update snippets/page.md"),
-        (("quiet", "x = torch.ones(2)\n", None, NEEDS_SIM[3]), "the cell 'quiet' prints nothing"),
-        (
-            ("shape", "def f(x):\n    return x  # (T, D)\n\n\nprint(1)\n", "1\n", NEEDS_SIM[3]),
-            "its shape comment is unchecked",
-        ),
-        (("luck", "print(torch.rand(2) < 2)\n", None, NEEDS_SIM[3]), "without a seed of its own"),
-    ],
-)
-def test_on_its_device_a_cell_obeys_the_rules_of_the_house(tmp_path, cell, words):
+# slug: (the cell, words of the message)
+BAD_ON_ITS_DEVICE = {
+    "a-wrong-output": ("cpu\n", NEEDS_SIM[1], "nox -s gpu -- --update snippets/a-wrong-output.md"),
+    "no-output-yet": (None, NEEDS_SIM[1], "nox -s gpu -- --update snippets/no-output-yet.md"),
+    "nothing-printed": (None, "x = torch.ones(2)\n", "the cell 'bad' prints nothing"),
+    "a-shape-never-run": ("1\n", "def f(x):\n    return x  # (T, D)\n\n\nprint(1)\n", "its shape comment is unchecked"),
+    "a-lucky-draw": (None, "print(torch.rand(2) < 2)\n", "without a seed of its own"),
+}
+
+
+def test_on_its_device_a_cell_obeys_the_rules_of_the_house(tmp_path):
     project = Project(tmp_path)
-    project.add("page", SETUP, cell)
-    status, _, messages = project.pytest("snippets", "--device", "sim")
-    assert status == 1
-    assert "snippets/page.md:1" in messages[f"page::{cell[0]}"]
-    assert words in messages[f"page::{cell[0]}"]
+    for slug, (output, code, _) in BAD_ON_ITS_DEVICE.items():
+        project.add(slug, SETUP, ("bad", code, output, NEEDS_SIM[3]))
+    _, _, messages = project.pytest("snippets", "--device", "sim")
+    for slug, (_, _, words) in BAD_ON_ITS_DEVICE.items():
+        assert f"snippets/{slug}.md:1" in messages[f"{slug}::bad"]
+        assert words in messages[f"{slug}::bad"]
 
 
 def test_update_on_a_device_writes_the_cells_that_need_it_and_no_other(tmp_path):
@@ -365,27 +363,16 @@ def test_a_cell_runs_on_its_device_as_a_reader_runs_it_and_the_next_one_does_not
     assert status == 0, text
 
 
-@pytest.mark.parametrize(
-    ("code", "words"),
-    [
-        ("print(1)  # 42 on every GPU\n", "snippets/page.md:12: a comment in a cell is a shape"),
-        ("print(1\n", "snippets/page.md:12: SyntaxError"),
-    ],
-)
-def test_a_cell_that_does_not_run_here_is_read_all_the_same(tmp_path, code, words):
+def test_a_cell_that_does_not_run_here_is_read_all_the_same(tmp_path):
     project = Project(tmp_path)
-    project.add("page", SETUP, ("fused", code, None, NEEDS_CUDA[3]))
+    project.add("comment", SETUP, ("fused", "print(1)  # 42 on every GPU\n", None, NEEDS_CUDA[3]))
+    project.add("syntax", SETUP, ("fused", "print(1\n", None, NEEDS_CUDA[3]))
+    project.add("device", SETUP, ("fused", "print(1)\n", None, "needs cdua: a kernel of its own"))
     status, text, _ = project.pytest("snippets")
     assert status == 2
-    assert words in text
-
-
-def test_a_device_that_nobody_knows_is_an_error(tmp_path):
-    project = Project(tmp_path)
-    project.add("page", SETUP, ("fused", "print(1)\n", "1\n", "needs cdua: a kernel of its own"))
-    status, text, _ = project.pytest("snippets")
-    assert status == 2
-    assert "snippets/page.md:10: needs cdua: give one of cuda, mps" in text
+    assert "snippets/comment.md:12: a comment in a cell is a shape" in text
+    assert "snippets/syntax.md:12: SyntaxError" in text
+    assert "snippets/device.md:10: needs cdua: give one of cuda, mps" in text
 
 
 def test_a_job_on_github_says_what_it_ran(tmp_path):
