@@ -31,7 +31,7 @@ from tools.translations import FENCE, FRONT_MATTER, blank
 DOCS = Path("docs")
 TOP, ALL = "top", "all"
 HEADING = re.compile(r"^#+ .*\{#([\w-]+)\}$", re.M)
-WRITTEN_BY_ACCEPT = re.compile(r"^made_from:\n(?: +.*\n)*|^behind:.*\n", re.M)
+WRITTEN_BY_ACCEPT = re.compile(r"^(?:made_from|behind):.*\n(?:[ -].*\n)*", re.M)
 
 
 @dataclass(frozen=True)
@@ -129,6 +129,11 @@ def state(page):
 def refuse_undeclared(page):
     """`SourceError` where the English of a page has changed and it does not say so, or says so without need."""
     found = state(page)
+    if is_untranslated(page.path) and FRONT_MATTER.sub("", read_text(page.path)).strip():
+        mend = f"nox -s translations -- --accept {page.slug} --lang {page.language}"
+        raise SourceError(
+            f"{page.path}:1: has a text, but `behind: all` shows the English one; once it is whole, {mend}"
+        )
     if found.undeclared:
         names = ", ".join(found.undeclared)
         raise SourceError(

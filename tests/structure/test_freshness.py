@@ -130,6 +130,20 @@ def test_a_page_that_is_not_translated_says_so_and_passes(made):
     assert not freshness.is_untranslated(made.english)
 
 
+def test_a_text_below_behind_all_would_be_lost_to_its_readers(made):
+    made.path.write_text("---\ndescription: A page.\nbehind: all\n---\n\n# Titolo\n", encoding="utf-8")
+    with pytest.raises(SourceError, match="has a text, but `behind: all` shows the English one"):
+        refuse_undeclared(made)
+
+
+def test_to_accept_takes_a_declaration_away_however_it_is_written(made):
+    text = made.path.read_text("utf-8")
+    for written in ("behind: [one]\n", "behind:\n  - one\n", "behind:\n- one\n- two\n"):
+        made.path.write_text(text.replace("made_from:", f"{written}made_from:"), encoding="utf-8")
+        accept(made)
+        assert made.path.read_text("utf-8") == text
+
+
 def test_the_changes_since_the_page_was_made_come_from_the_history(made):
     change(made, "Say one", "Tell one")
     lines = list(changes(made))

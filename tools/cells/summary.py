@@ -35,9 +35,7 @@ def job_summary(stats, device):
     for what, of_kind in (("cells", is_cell), ("other tests", lambda report: not is_cell(report))):
         counts = [sum(map(of_kind, reports)) for reports in ([*passed, *failed], failed, skipped)]
         facts |= dict(zip((f"{what} run", f"{what} failed", f"{what} not run"), counts))
-    timed = [
-        report for report in (*passed, *failed) if hasattr(report, "duration")
-    ]  # a file that was not read has none
+    timed = [report for report in (*passed, *failed) if hasattr(report, "duration")]  # an unreadable file has none
     slowest = sorted(timed, key=lambda report: -report.duration)[:SLOWEST]
     return "\n".join(
         [
