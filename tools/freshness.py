@@ -3,8 +3,8 @@
 The front matter of a translated page holds a digest of each English section. `top` is what stands above the first one.
 
     made_from:
-      top: "3f2a9c01b2aa"
-      formula: "77b1e0d4c2f9"
+      "top": "3f2a9c01b2aa"
+      "formula": "77b1e0d4c2f9"
 
 Where the English has changed since, CI fails, or the page names the section, and its readers are told:
 
@@ -77,13 +77,27 @@ class State:
 
 
 def front_matter(path):
-    """The fields above a page; `SourceError` where they are not YAML."""
+    """The fields above a page; `SourceError` where they are not what translations need."""
     found = FRONT_MATTER.match(read_text(path))
+    return fields(found[1], path) if found else {}
+
+
+def fields(text, path):
+    """The fields that a text holds as YAML; `SourceError` where one is not what it must be."""
     try:
-        return yaml.safe_load(found[1]) if found else {}
+        front = yaml.safe_load(text) or {}
     except yaml.YAMLError as error:
-        line = error.problem_mark.line + 2
-        raise SourceError(f"{path}:{line}: the front matter is not YAML: {error.problem}") from None
+        line = error.problem_mark.line + 2 if hasattr(error, "problem_mark") else 1
+        said = getattr(error, "problem", None) or error.reason
+        raise SourceError(f"{path}:{line}: the front matter is not YAML: {said}") from None
+    if not isinstance(front, dict):
+        raise SourceError(f"{path}:1: the front matter holds no fields; write, for example, `description: ...`")
+    behind, made_from = front.get("behind", []), front.get("made_from", {})
+    if behind != ALL and not (isinstance(behind, list) and all(isinstance(name, str) for name in behind)):
+        raise SourceError(f"{path}:1: `behind` is {behind!r}; write `behind: [one, two]`, or `behind: all`")
+    if not isinstance(made_from, dict):
+        raise SourceError(f"{path}:1: `made_from` is {made_from!r}; nox -s translations -- --accept writes it")
+    return front
 
 
 def is_untranslated(path):
@@ -102,8 +116,15 @@ def text_of(path):
 def sections(text):
     """The sections of a page by their ids, each with its heading."""
     starts = [(0, TOP), *((match.start(), match[1]) for match in HEADING.finditer(FENCE.sub(blank, text)))]
+    names = [name for _, name in starts]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise SourceError(f"two sections have the id {twice[0]!r} (`top` is the part above the first); rename one")
     ends = [*(start for start, _ in starts[1:]), len(text)]
     return {name: text[start:end] for (start, name), end in zip(starts, ends)}
+
+
+def body(path):
+    return FRONT_MATTER.sub("", read_text(path)).strip()
 
 
 def digest(section):
@@ -129,7 +150,7 @@ def state(page):
 def refuse_undeclared(page):
     """`SourceError` where the English of a page has changed and it does not say so, or says so without need."""
     found = state(page)
-    if is_untranslated(page.path) and FRONT_MATTER.sub("", read_text(page.path)).strip():
+    if is_untranslated(page.path) and body(page.path):
         mend = f"nox -s translations -- --accept {page.slug} --lang {page.language}"
         raise SourceError(
             f"{page.path}:1: has a text, but `behind: all` shows the English one; once it is whole, {mend}"
@@ -150,12 +171,28 @@ def refuse_undeclared(page):
 
 
 def accept(page):
-    """Record that a page says what the English says now."""
-    text = read_text(page.path)
+    """Record that a page says what the English says now; `SourceError` where it cannot."""
+    text, now = read_text(page.path), digests(page.english)
     front = FRONT_MATTER.match(text)
-    fields = WRITTEN_BY_ACCEPT.sub("", f"{front[1]}\n")
-    made_from = "".join(f'  {name}: "{value}"\n' for name, value in digests(page.english).items())
-    write_atomically(page.path, f"---\n{fields}made_from:\n{made_from}---\n{text[front.end() :]}")
+    if not front or not body(page.path):
+        raise SourceError(f"{page.path}:1: has no front matter, or no text below it; write them first")
+    kept = WRITTEN_BY_ACCEPT.sub("", f"{front[1]}\n")
+    made_from = "".join(f'  "{name}": "{value}"\n' for name, value in now.items())
+    written = f"{kept}made_from:\n{made_from}"
+    wanted = {key: value for key, value in fields(front[1], page.path).items() if key != "behind"} | {"made_from": now}
+    try:
+        right = fields(written, page.path) == wanted
+    except SourceError:
+        right = False
+    if not right:
+        raise SourceError(f"{page.path}:1: write `behind: [one, two]` on one line, so that it can be taken out")
+    write_atomically(page.path, f"---\n{written}---\n{text[front.end() :]}")
+
+
+def untouched(page):
+    """The stale sections of a page whose words are those of the last commit."""
+    now, before = sections(read_text(page.path)), sections(git("show", f"HEAD:./{page.path.as_posix()}"))
+    return [name for name in state(page).stale if now.get(name) == before.get(name)]
 
 
 def changes(page):
@@ -179,8 +216,11 @@ def past_section(path, name, wanted):
 
 
 def git(*arguments):
-    done = subprocess.run(["git", *map(str, arguments)], capture_output=True, encoding="utf-8", check=False)
-    return done.stdout
+    """What git prints; nothing where there is no git, or no such thing in its history."""
+    try:
+        return subprocess.run(["git", *map(str, arguments)], capture_output=True, encoding="utf-8", check=False).stdout
+    except FileNotFoundError:
+        return ""
 
 
 # --- the command ----------------------------------------------------------------------------------
@@ -190,6 +230,8 @@ def find_pages(slugs, language):
     """The translations that are asked for; `SourceError` where one is not there."""
     english = {path.relative_to(DOCS / "en").with_suffix("").as_posix() for path in DOCS.glob("en/**/*.md")}
     languages = sorted(path.parent.name for path in DOCS.glob("*/index.md") if path.parent.name != "en")
+    if not english or not languages:
+        raise SourceError("there are no pages in docs/en, or in no other language; run this at the top of the project")
     for slug in slugs:
         refuse_unknown("page", slug, english)
     if language:
@@ -211,23 +253,39 @@ def main(arguments):
     parser.add_argument("--lang", help="such as it; all where none is named")
     parser.add_argument("--accept", action="store_true", help="record that these pages say what the English says now")
     options = parser.parse_args(arguments)
-    if options.accept and not options.page:
-        parser.error("--accept: name the pages that you have mended")
+    if options.accept and not (options.page and options.lang):
+        parser.error("--accept: name the pages that you have mended, and their language: masks/causal --lang it")
     pages = find_pages(options.page, options.lang)
     for page in pages if options.page else []:
+        refuse_missing(page)
         print(*changes(page), sep="\n")
     for page in pages if options.accept else []:
+        for name in untouched(page):
+            print(f"note: you accept {name} of {page.path}, whose words are those of the last commit")
         accept(page)
     print(f"{'page':34}{'lang':6}{'current':>8}  missing or behind")
-    undeclared = False
-    for page in pages:
+    faults = [fault for page in pages for fault in listed(page)]
+    print(*faults, sep="\n", file=sys.stderr)
+    return int(bool(faults))
+
+
+def listed(page):
+    """Print the line of a page; yield what is wrong with it."""
+    try:
+        refuse_missing(page)
         found = state(page)
-        undeclared |= bool(found.undeclared)
         marked = [name + (" (missing)" if name in found.missing else "") for name in found.stale]
         marked = ["not translated"] if is_untranslated(page.path) else marked
-        note = "" if found.undeclared or not found.stale else "; its readers are told"
+        note = "; its readers are told" if found.stale and not found.undeclared else ""
         print(f"{page.slug:34}{page.language:6}{len(found.current):8}  {', '.join(marked) or '-'}{note}")
-    return int(undeclared)
+        refuse_undeclared(page)
+    except SourceError as error:
+        yield str(error)
+
+
+def refuse_missing(page):
+    if not page.path.is_file():
+        raise SourceError(f"{page.path} is missing; write it, or let it show the English: front matter, behind: all")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import argparse
 import csv
 import io
+import json
 import re
 import shutil
 import sys
@@ -38,17 +39,36 @@ the same numbers. `glossary.csv` has the terms; here stands the rest. `style.it.
 
 def add(code, name):
     """Write everything that the site needs to show a language; `SourceError` before anything is written."""
-    if not (WORDS_OF_MATERIAL / f"{code}.html").is_file():
-        known = ", ".join(sorted(path.stem for path in WORDS_OF_MATERIAL.glob("*.html")))
-        raise SourceError(f"Material for MkDocs has no words in {code!r}; it knows {known}")
-    if (DOCS / code).exists():
-        raise SourceError(f"{DOCS / code} is there already; nox -s translations lists what its pages lack")
-    written = {CONFIGURATION: configuration(code, name), GLOSSARY: glossary(code)}
-    written |= {DOCS / code / path.relative_to(DOCS / "en"): untranslated(path) for path in DOCS.glob("en/**/*.md")}
-    for path, text in {Path(f"languages/style.{code}.md"): STYLE.format(name=name), **written}.items():
-        write_atomically(path, text)
+    refuse(code, name)
+    for path in DOCS.glob("en/**/*.md"):
+        write_atomically(DOCS / code / path.relative_to(DOCS / "en"), untranslated(path))
     for path in DOCS.glob("en/**/*.ipynb"):
         shutil.copy(path, DOCS / code / path.relative_to(DOCS / "en"))
+    write_atomically(style_of(code), STYLE.format(name=name))
+    write_atomically(GLOSSARY, glossary(code))
+    write_atomically(CONFIGURATION, configuration(code, name))  # last: until then the site does not know the language
+
+
+def style_of(code):
+    return Path(f"languages/style.{code}.md")
+
+
+def refuse(code, name):
+    """`SourceError` for a language that cannot be added, or of which something is there."""
+    known = sorted(path.stem for path in WORDS_OF_MATERIAL.glob("*.html"))
+    if code not in known:
+        raise SourceError(f"Material for MkDocs has no words in {code!r}; it knows {', '.join(known)}")
+    if not name.strip() or "\n" in name:
+        raise SourceError(f"{name!r} is no name; write that of the language in its own letters, such as 日本語")
+    columns = read_text(GLOSSARY).partition("\n")[0].split(",")
+    there = {
+        DOCS / code: (DOCS / code).exists(),
+        style_of(code): style_of(code).exists(),
+        f"the column {code!r} of {GLOSSARY}": code in columns,
+        f"the locale {code!r} of {CONFIGURATION}": f"- locale: {code}\n" in read_text(CONFIGURATION),
+    }
+    if found := [str(thing) for thing, exists in there.items() if exists]:
+        raise SourceError(f"{', '.join(found)}: there already; take it away first, or go on with the language as it is")
 
 
 def configuration(code, name):
@@ -57,7 +77,7 @@ def configuration(code, name):
     block = (
         ENGLISH.search(text)[1]
         .replace("locale: en\n", f"locale: {code}\n")
-        .replace("name: English\n", f"name: {name}\n")
+        .replace("name: English\n", f"name: {json.dumps(name, ensure_ascii=False)}\n")
     )
     block = re.sub(r" *default: true\n", "", block)
     return LANGUAGES_END.sub(lambda _: f"\n{block.rstrip()}\n\n", text, count=1)

@@ -6,7 +6,7 @@ from itertools import zip_longest
 from tools.cells.source import INCLUDE, SourceError, read_text
 
 FRONT_MATTER = re.compile(r"\A---\n(.*?)\n---\n", re.S)
-FENCE = re.compile(r"^( *)(```|~~~).*?^\1\2$", re.S | re.M)
+FENCE = re.compile(r"^( *)(`{3,}|~{3,})[^`\n]*\n.*?^\1\2$", re.S | re.M)
 OF_TRANSLATORS = "behind|glossary|made_from|typography"  # fields that only a translated page has
 PARTS = {
     "front matter key": re.compile(rf"^(?!{OF_TRANSLATORS})([\w-]+):", re.M),

@@ -1,10 +1,12 @@
 """A fourth language in one command: the site builds with it at once."""
 
 import csv
+import re
 import subprocess
 import sys
 
 import pytest
+import yaml
 from bs4 import BeautifulSoup
 
 from tests.browser import site
@@ -50,10 +52,24 @@ def test_a_fourth_language_is_there_in_english_and_says_so(project):
     assert "## Voice" in (project / "languages/style.ja.md").read_text("utf-8")
 
 
+@pytest.mark.parametrize("name", ["Fran: çais", '"Français', "[fr]", "A # B", "No", "日本語"])
+def test_a_name_stays_what_it_is_whatever_yaml_thinks_of_it(project, name):
+    assert new_language(project, "ja", name).returncode == 0
+    block = re.search(r" *- locale: ja\n.*?(?=\n\n)", (project / "mkdocs.yml").read_text("utf-8"), re.S)[0]
+    [language] = yaml.safe_load(block)
+    assert (language["locale"], language["name"]) == ("ja", name)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["it", "Italiano"], "docs/it is there already"),
+        (
+            ["it", "Italiano"],
+            "docs/it, languages/style.it.md, the column 'it' of languages/glossary.csv, the locale 'it'",
+        ),
+        (["id", "Indonesia"], "the column 'id' of languages/glossary.csv: there already"),
+        (["../languages/fr", "Français"], "Material for MkDocs has no words in '../languages/fr'"),
+        (["ja", " "], "' ' is no name"),
         (["xx", "Xx"], "Material for MkDocs has no words in 'xx'; it knows af, ar,"),
         (["ja"], "required: name"),
     ],

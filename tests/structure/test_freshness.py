@@ -76,7 +76,7 @@ def test_an_accepted_page_is_current_and_keeps_its_words(made):
     refuse_undeclared(made)
     assert state(made).current == ["top", "one", "two"]
     text = made.path.read_text("utf-8")
-    assert text.startswith('---\ndescription: A page.\nmade_from:\n  top: "')
+    assert text.startswith('---\ndescription: A page.\nmade_from:\n  "top": "')
     assert text.endswith(ENGLISH.replace("Say", "Di’").partition("---\n\n")[2])
     accept(made)
     assert made.path.read_text("utf-8") == text, "to accept twice changes nothing"
@@ -144,6 +144,77 @@ def test_to_accept_takes_a_declaration_away_however_it_is_written(made):
         assert made.path.read_text("utf-8") == text
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("made_from:", "behind: 3\nmade_from:", "`behind` is 3; write"),
+        ("made_from:", "behind: probe\nmade_from:", "`behind` is 'probe'; write"),
+        ("made_from:", "behind: {one: x}\nmade_from:", "`behind` is {'one': 'x'}; write"),
+        ('made_from:\n  "top"', 'made_from: x\nother:\n  "top"', "`made_from` is 'x'"),
+        ("description: A page.", "A page: [", "the front matter is not YAML"),
+        ("description: A page.", "description: \x00", "the front matter is not YAML"),
+    ],
+)
+def test_a_field_that_is_not_what_it_must_be_is_named(made, old, new, message):
+    text = made.path.read_text("utf-8")
+    assert old in text
+    made.path.write_text(text.replace(old, new, 1), encoding="utf-8")
+    with pytest.raises(SourceError) as error:
+        refuse_undeclared(made)
+    assert str(error.value).startswith(f"{made.path}:")
+    assert message in str(error.value)
+
+
+def test_an_id_that_would_hide_a_section_is_refused(made):
+    for name in ("top", "one"):
+        change(made, "{#two}", f"{{#{name}}}")
+        with pytest.raises(SourceError, match=f"two sections have the id '{name}'"):
+            refuse_undeclared(made)
+        change(made, f"## Two {{#{name}}}", "## Two {#two}")
+
+
+def test_an_id_that_yaml_takes_for_something_else_is_kept(made):
+    change(made, "{#two}", "{#no}")
+    accept(made)
+    assert state(made).current == ["top", "one", "no"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("# Titolo\n", "has no front matter"),
+        ("---\ndescription: A page.\nbehind: all\n---\n", "no text below it"),
+        ("---\ndescription: A page.\nbehind: [\n  one\n]\n---\n\n# Titolo\n", "on one line"),
+        ("---\ndescription: A page.\nbehind:\n  # why\n\n  - one\n---\n\n# Titolo\n", "on one line"),
+    ],
+)
+def test_what_cannot_be_accepted_stays_as_it_is(made, text, message):
+    made.path.write_text(text, encoding="utf-8")
+    with pytest.raises(SourceError, match=message):
+        accept(made)
+    assert made.path.read_text("utf-8") == text
+
+
+def test_a_page_that_a_language_lacks_is_listed(made, capsys):
+    accept(Translation("index", "it"))
+    made.path.unlink()
+    assert freshness.main([]) == 1
+    assert "docs/it/masks/causal.md is missing; write it" in capsys.readouterr().err
+    with pytest.raises(SourceError, match="is missing"):
+        freshness.main(["--accept", "masks/causal", "--lang", "it"])
+
+
+def test_to_accept_words_that_nobody_touched_is_remarked(made, capsys):
+    change(made, "Say one", "Tell one")
+    change(made, "Say two", "Tell two")
+    text = made.path.read_text("utf-8")
+    made.path.write_text(text.replace("Di’ two", "Racconta two"), encoding="utf-8")
+    assert freshness.main(["--accept", "masks/causal", "--lang", "it"]) == 0
+    said = capsys.readouterr().out
+    assert "note: you accept one of docs/it/masks/causal.md, whose words are those of the last commit" in said
+    assert "you accept two" not in said
+
+
 def test_the_changes_since_the_page_was_made_come_from_the_history(made):
     change(made, "Say one", "Tell one")
     lines = list(changes(made))
@@ -179,9 +250,10 @@ def test_what_is_not_there_is_said_with_what_may_be_meant(made, arguments, messa
         freshness.main(arguments)
 
 
-def test_nothing_is_accepted_without_a_name(made, capsys):
+@pytest.mark.parametrize("arguments", [["--accept"], ["--accept", "masks/causal"], ["--accept", "--lang", "it"]])
+def test_nothing_is_accepted_without_a_page_and_a_language(made, capsys, arguments):
     before = made.path.read_text("utf-8")
     with pytest.raises(SystemExit):
-        freshness.main(["--accept"])
-    assert "name the pages" in capsys.readouterr().err
+        freshness.main(arguments)
+    assert "name the pages that you have mended, and their language" in capsys.readouterr().err
     assert made.path.read_text("utf-8") == before
