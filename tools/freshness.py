@@ -113,12 +113,12 @@ def text_of(path):
     return docs / "en" / Path(*path.relative_to(docs).parts[1:])
 
 
-def sections(text):
-    """The sections of a page by their ids, each with its heading."""
+def sections(text, path):
+    """The sections of a page by their ids, each with its heading; `SourceError` where two have one id."""
     starts = [(0, TOP), *((match.start(), match[1]) for match in HEADING.finditer(FENCE.sub(blank, text)))]
     names = [name for _, name in starts]
     if twice := [name for name in names if names.count(name) > 1]:
-        raise SourceError(f"two sections have the id {twice[0]!r} (`top` is the part above the first); rename one")
+        raise SourceError(f"{path}:1: two sections have the id {twice[0]!r} (`top` is what stands above the first)")
     ends = [*(start for start, _ in starts[1:]), len(text)]
     return {name: text[start:end] for (start, name), end in zip(starts, ends)}
 
@@ -132,7 +132,7 @@ def digest(section):
 
 
 def digests(path):
-    return {name: digest(section) for name, section in sections(read_text(path)).items()}
+    return {name: digest(section) for name, section in sections(read_text(path), path).items()}
 
 
 def state(page):
@@ -191,13 +191,14 @@ def accept(page):
 
 def untouched(page):
     """The stale sections of a page whose words are those of the last commit."""
-    now, before = sections(read_text(page.path)), sections(git("show", f"HEAD:./{page.path.as_posix()}"))
+    before = sections(git("show", f"HEAD:./{page.path.as_posix()}"), page.path)
+    now = sections(read_text(page.path), page.path)
     return [name for name in state(page).stale if now.get(name) == before.get(name)]
 
 
 def changes(page):
     """How the English of the stale sections has changed since the page was made from it: a diff, as lines."""
-    made_from, now = front_matter(page.path).get("made_from") or {}, sections(read_text(page.english))
+    made_from, now = front_matter(page.path).get("made_from") or {}, sections(read_text(page.english), page.english)
     for name in state(page).stale:
         old = past_section(page.english, name, made_from.get(name))
         before = f"{name} that {page.path} was made from" if old else "nothing in the history of this clone"
@@ -209,7 +210,7 @@ def changes(page):
 def past_section(path, name, wanted):
     """The section of a page with a digest, from the history of the repository; "" where it is not there."""
     for commit in git("log", "--format=%H", "--", path).split():
-        old = sections(git("show", f"{commit}:./{path.as_posix()}")).get(name, "")
+        old = sections(git("show", f"{commit}:./{path.as_posix()}"), path).get(name, "")
         if digest(old) == wanted:
             return old
     return ""

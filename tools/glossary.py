@@ -34,6 +34,8 @@ NO_PROSE = [
     re.compile(r"(?<=\])\([^)]+\)"),  # the target of a link or a picture
     re.compile(r"\{#[\w-]+\}"),
 ]
+UNSEEN = re.compile("\\*+|[\u00ad\u200b-\u200d\u2060\ufeff]")  # a term stays one with these inside
+DESCRIPTION = re.compile(r"\A---\ndescription: (.*)")
 SECTION = re.compile(r"^##+ .*\{#([\w-]+)\}", re.M)
 NAME = re.compile(  # the title of a page elsewhere, words in italics, a name in a table
     r"(?<!!)\[([^\]]+)(?=\]\(https?:)|(?<!\*)\*([^*]+)\*(?!\*)|(?<=\| )([^|\n ]+ [^|\n]+)(?= \|)"
@@ -191,7 +193,17 @@ def sections(path, names):
     for pattern in NO_PROSE:
         prose = pattern.sub(blank, prose)
     ends = [start for _, start in starts[1:]] + [len(prose)]
-    return {name: Section(line_of(prose, start), prose[start:end]) for (name, start), end in zip(starts, ends)}
+    return {
+        name: Section(line_of(prose, start), UNSEEN.sub("", prose[start:end]))
+        for (name, start), end in zip(starts, ends)
+    }
+
+
+def description(path):
+    """What a search engine shows of a page, as a section."""
+    text = read_text(path)
+    match = DESCRIPTION.search(text)
+    return {"description": Section(line_of(text, match.start(1)), match[1])} if match else {}
 
 
 def shown(match):
@@ -222,7 +234,7 @@ def faults(original, translation, language, glossary):
     """What is wrong with the terms of a translation: a sentence for each, behind `section-id/term-id`."""
     both = names(original) & names(translation)
     ours, theirs = sections(original, both), sections(translation, both)
-    for name, section in theirs.items():
+    for name, section in (theirs | description(translation)).items():
         for line, words, term in glossary.avoided(section, language):
             wanted, there = f"{term.cells[language]!r} for {term.cells['en']!r}", f"{glossary.path}:{term.line}"
             yield f"{name}/{term.id}", f"{translation}:{line}: found {words!r}, wanted {wanted} ({there})"

@@ -67,9 +67,9 @@ def declare(made, names):
 
 
 def test_a_page_is_cut_at_its_headings():
-    assert list(sections(ENGLISH)) == ["top", "one", "two"]
-    assert "".join(sections(ENGLISH).values()) == ENGLISH
-    assert sections(ENGLISH)["two"] == "## Two {#two}\n\nSay two.\n"
+    assert list(sections(ENGLISH, "a.md")) == ["top", "one", "two"]
+    assert "".join(sections(ENGLISH, "a.md").values()) == ENGLISH
+    assert sections(ENGLISH, "a.md")["two"] == "## Two {#two}\n\nSay two.\n"
 
 
 def test_an_accepted_page_is_current_and_keeps_its_words(made):
@@ -168,7 +168,7 @@ def test_a_field_that_is_not_what_it_must_be_is_named(made, old, new, message):
 def test_an_id_that_would_hide_a_section_is_refused(made):
     for name in ("top", "one"):
         change(made, "{#two}", f"{{#{name}}}")
-        with pytest.raises(SourceError, match=f"two sections have the id '{name}'"):
+        with pytest.raises(SourceError, match=f"en/masks/causal.md:1: two sections have the id '{name}'"):
             refuse_undeclared(made)
         change(made, f"## Two {{#{name}}}", "## Two {#two}")
 

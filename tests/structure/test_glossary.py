@@ -200,3 +200,17 @@ def test_a_language_whose_column_is_still_empty_is_no_error(glossary):
     glossary(*(f"{row}," for row in ROWS), header=f"{HEADER},ja")
     with pytest.raises(SourceError, match=r"glossary\.csv:3: the column 'ja' is empty"):
         glossary(f"{ROWS[0]},重み", *(f"{row}," for row in ROWS[1:]), header=f"{HEADER},ja")
+
+
+@pytest.mark.parametrize("hidden", ["pesa**tura**", "pesa\u00adtura", "pesa\u200btura", "*pesa*tura"])
+def test_a_word_to_avoid_is_found_whatever_stands_inside_it(faults, hidden):
+    assert faults("# Title", f"# Titolo\n\nUna {hidden}.") == [
+        "it.md:3: found 'pesatura', wanted 'peso' for 'weight' (glossary.csv:2)"
+    ]
+
+
+def test_a_word_to_avoid_is_found_in_the_description(faults):
+    english = "---\ndescription: A page.\n---\n\n# Title"
+    assert faults(english, "---\ndescription: Una pesatura.\n---\n\n# Titolo") == [
+        "it.md:2: found 'pesatura', wanted 'peso' for 'weight' (glossary.csv:2)"
+    ]
