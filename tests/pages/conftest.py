@@ -26,13 +26,3 @@ def on_the_cpu():
     torch.set_default_device(None)
     yield
     torch.set_default_device(None if device.type == "cpu" else device)
-
-
-def pytest_configure(config):
-    config.addinivalue_line("markers", "beyond_sim(reason): the pretend accelerator is known to fail this test")
-
-
-def pytest_collection_modifyitems(config, items):
-    for item in items:
-        if config.option.device == "sim" and (mark := item.get_closest_marker("beyond_sim")):
-            item.add_marker(pytest.mark.xfail(reason=mark.args[0], strict=True))

@@ -66,6 +66,9 @@ class SimTensor(torch.Tensor):
     def tolist(self):
         return self.hidden.tolist()
 
+    def untyped_storage(self):
+        return self.hidden.untyped_storage()
+
     def __format__(self, spec):
         return format(self.hidden, spec)
 

@@ -81,9 +81,10 @@ def on_pre_page(page, config, files):
     snippets = Path(shown(ROOT / "snippets"))
     with plain_errors():
         page.behind = freshness.front_matter(source_of(page)).get("behind", [])
+        page.text_file = freshness.text_of(source_of(page))
     path = snippets / f"{slug_of(page)}.md"
     with plain_errors():
-        page.cells = [] if is_notebook(page) else resolve(freshness.text_of(source_of(page)), snippets)
+        page.cells = [] if is_notebook(page) else resolve(page.text_file, snippets)
         page.cells_to_verify = read_cells(path) if path.is_file() else []
         verified = slug_of(page), page.cells_to_verify, shown(ROOT / "verified")
         page.badges = badges.badges(*verified)
@@ -99,7 +100,7 @@ def on_page_markdown(markdown, page, config, files):
         return f"{config.site_url}{file.url}{mark}{anchor}" if file else target
 
     if page.behind == freshness.ALL and not is_notebook(page):
-        markdown, _ = get_data(read_text(freshness.text_of(source_of(page))))
+        markdown, _ = get_data(read_text(page.text_file))
     page.notebook = None
     if is_notebook(page):
         with plain_errors():
@@ -114,7 +115,7 @@ def on_page_markdown(markdown, page, config, files):
 
 def on_page_content(html, page, config, files):
     with plain_errors():
-        html = to_mathml(html, freshness.text_of(source_of(page)))
+        html = to_mathml(html, page.text_file)
         html = body.inline_pictures(html, Path(config.docs_dir, "assets"))
     html = body.show_outputs(body.plain_plots(weight.trim_code(html)), config.extra["text"]["output"])
     return body.say_devices(html, [page.ran_on.get(cell.name) for cell in page.cells])

@@ -419,7 +419,6 @@ def test_weights_with_rows_in_a_wrong_order_still_sum_to_1(attention, tokens):
     )
 
 
-@pytest.mark.beyond_sim("a pretended tensor has no address")
 def test_chunk_copies_nothing_and_equals_the_slices(attention, tokens):
     qkv = attention.to_qkv(tokens)
     parts = qkv.chunk(3, dim=-1)
