@@ -1,7 +1,8 @@
 """Whether a translation says the terms that `languages/glossary.csv` chose for its language.
 
-A row of the glossary is one term: `en`, `it` and `zh` hold its words, brackets explain. Beside each language there may
-be three more columns, their entries parted by ";":
+A row of the glossary is one term: `en`, `it` and `zh` hold its words, brackets explain. A term that readers look up has
+one sentence in each of `says_en`, `says_it` and `says_zh`, and in `where` the section that introduces it, such as
+`masks/causal#formula`. Beside each language there may be three more columns, their entries parted by ";":
 
 - `also_it`: other forms that are right: a plural that no rule reaches, a verb, a short form.
 - `not_it`: words in which a form stands without meaning the term, as 键 in 关键.
@@ -18,7 +19,7 @@ reason:
 import csv
 import re
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache
 
 from tools.cells.source import INCLUDE, SourceError, read_text, split_lines
 from tools.freshness import TOP
@@ -42,6 +43,7 @@ NAME = re.compile(  # the title of a page elsewhere, words in italics, a name in
 )
 EXCEPTION = re.compile(r"  ([\w-]+/[\w-]+): (?!.*(?:: | #))[A-Z].*\.")  # YAML reads ": " and " #" otherwise
 HAN = re.compile("[\u4e00-\u9fff]")
+OF_A_LANGUAGE = re.compile("(also|not|avoid|says)_")
 ENDINGS = {  # of a word's end, the forms; the first that fits
     "en": [
         ("([^aeiou])y", r"\1(?:y|ies)"),
@@ -75,6 +77,10 @@ class Term:
     def id(self):
         return self.cells["id"]
 
+    def says(self, language):
+        """The sentence for readers, or nothing."""
+        return self.cells.get(f"says_{language}", "")
+
     def forms(self, *columns):
         """What some columns hold, without explanations."""
         entries = ";".join(self.cells.get(column, "") for column in columns).split(";")
@@ -88,10 +94,6 @@ class Section:
     line: int
     prose: str
 
-    @cached_property
-    def lower(self):
-        return self.prose.lower()
-
 
 def read_glossary(path):
     """The terms of the glossary; `SourceError` for a row that is none."""
@@ -101,13 +103,15 @@ def read_glossary(path):
             mend = 'put a cell that holds a comma into "..."'
             raise SourceError(f"{path}:{line}: found {len(row)} cells, wanted {len(header)}; {mend}")
     terms = tuple(Term(line, dict(zip(header, row))) for line, row in enumerate(rows, start=2))
-    languages = [column for column in header if not column.startswith(("also_", "not_", "avoid_"))]
+    languages = [column for column in header if not OF_A_LANGUAGE.match(column) and column not in ("id", "where")]
     begun = [column for column in languages if any(term.cells[column] for term in terms)]  # a new language is empty
     lines = {}
     for term in terms:
-        for column in begun:
+        wanted = [*begun, *(["where", *(f"says_{language}" for language in begun)] if term.says("en") else [])]
+        for column in ["id", *wanted]:
             if not term.forms(column):
-                raise SourceError(f"{path}:{term.line}: the column {column!r} is empty; write the term")
+                found = f"the column {column!r} is empty"
+                raise SourceError(f"{path}:{term.line}: {found}; write it for {term.cells['en']!r}")
         for name in (f"the id {term.id}", *term.forms("en", "also_en")):
             if name in lines:
                 raise SourceError(
@@ -142,6 +146,13 @@ def beginning(form):
     return first[: max(1, len(first) - 2)].lower()
 
 
+def occurrences(part, text):
+    start = text.find(part)
+    while start >= 0:
+        yield start
+        start = text.find(part, start + 1)
+
+
 class Finder:
     """Finds terms in sections of a language: the forms in `columns`, but where a `not_` form is as long."""
 
@@ -150,20 +161,26 @@ class Finder:
         others = [form for term in terms for form in term.forms(f"not_{language}")] if self.owners else []
         self.patterns = {form: re.compile(expression(form, language)) for form in (*others, *self.owners)}
 
-    def __call__(self, section):
-        """Each place in order, as its line, its words and the term; of two that overlap, the first, or the longest."""
-        found = []
-        for form, pattern in self.patterns.items():
-            if beginning(form) in section.lower:  # most forms are not there, and this is fast
-                places = pattern.finditer(section.prose)
-                found += [(place.start(), -place.end(), form in self.owners, form) for place in places]
+    def places(self, text):
+        """Each place in order, as its start, its end and the term; of two that overlap, the first, or the longest."""
+        lower = text.lower()
+        found = [
+            (start, -place.end(), form in self.owners, form)
+            for form, pattern in self.patterns.items()
+            for start in occurrences(beginning(form), lower)  # faster than to search for the pattern
+            if (place := pattern.match(text, start))
+        ]
         taken = 0
         for start, end, owned, form in sorted(found):
             if start >= taken:
                 taken = -end
                 if owned:
-                    line = section.line + line_of(section.prose, start) - 1
-                    yield line, section.prose[start:taken], self.owners[form]
+                    yield start, taken, self.owners[form]
+
+    def __call__(self, section):
+        """The same of a section, each as its line, its words and the term."""
+        for start, end, term in self.places(section.prose):
+            yield section.line + line_of(section.prose, start) - 1, section.prose[start:end], term
 
 
 class Glossary:

@@ -60,7 +60,7 @@ class Tab:
         self.page.evaluate("navigator.clipboard.writeText('nothing yet')")
         cell = self.page.locator("article .language-python").nth(number)
         cell.hover()
-        cell.locator('[data-md-type="copy"]').click()
+        cell.locator("[data-copy]").click()
         self.page.wait_for_function("async () => await navigator.clipboard.readText() !== 'nothing yet'")
         return self.page.evaluate("navigator.clipboard.readText()")
 

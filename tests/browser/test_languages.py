@@ -100,10 +100,11 @@ def test_menus_and_buttons_speak_the_language_of_the_page(tab, language):
     said = {
         "search": opened.locator(".search-button span").inner_text(),
         "home": opened.locator(".md-nav--primary .md-nav__link[href]").first.inner_text(),
-        "copy": opened.locator('[data-md-type="copy"]').first.get_attribute("title"),
+        "copy": opened.locator("[data-copy]").first.get_attribute("title"),
+        "show": opened.locator("[data-show]").first.get_attribute("aria-label"),
         "output": opened.locator(".output").first.get_attribute("aria-label"),
         "notebook": opened.locator(".facts a[download]").inner_text(),
     }
     home = (site.LANGUAGES[language].nav_translations or {}).get("Home", "Home")
-    keys = {"search": "search", "copy": "clipboard.copy", "output": "output", "notebook": "notebook"}
+    keys = {"search": "search", "copy": "copy", "show": "show", "output": "output", "notebook": "notebook"}
     assert said == {"home": home} | {part: text(language, key) for part, key in keys.items()}

@@ -87,7 +87,7 @@ def test_the_chinese_pages_say_the_words_that_readers_look_for(built):
 # What the first page of each language says; another says the words alone, and a third has half of one.
 SAID = {
     "en": "Then <code>scores.quokka_fill(rows)</code> hops.",
-    "it": "La tasca dell’ornitorinco resta vuota.",
+    "it": "La tasca dell’<em>ornitorinco</em> resta vuota.",
     "zh": "请用Kqj、Zw袋鼠<code>quokka</code>跳，再看 causal 的例子。",
 }
 ALONE = "quokka quokka_fill scores dell ornitorinco Kqj Zw 袋鼠"
@@ -154,16 +154,6 @@ def test_results_that_come_late_are_not_shown(tab):
     opened.wait_for_load_state("networkidle")
     opened.wait_for_timeout(500)
     expect(opened.locator(".search__results a")).to_have_count(0)
-
-
-def test_the_keys_of_material_do_nothing_while_the_search_is_open(tab):
-    opened = tab.open("masks/causal/")
-    search(opened, "softmax")
-    opened.keyboard.press("ArrowDown")
-    before = opened.url
-    opened.keyboard.press("n")  # the next page
-    opened.wait_for_timeout(500)
-    assert opened.url == before
 
 
 def test_the_keyboard_alone_leads_from_a_query_to_a_section(tab):

@@ -6,7 +6,7 @@ import pytest
 
 from tests.configuration import LANGUAGES, PAGES, ROOT, page_file
 from tools.cells.source import SourceError
-from tools.glossary import Glossary, refuse_other_terms
+from tools.glossary import Glossary, refuse_other_terms, sections
 
 HEADER = "id,en,it,zh,also_it,not_zh,avoid_it"
 ROWS = [
@@ -176,7 +176,7 @@ def test_an_exception_gives_a_reason(faults, line):
     [
         (["row,row,riga"], "glossary.csv:2: found 3 cells, wanted 4; put a cell that holds a comma"),
         (["row,row,riga,行", "qkv,all,query, chiavi,键"], "glossary.csv:3: found 5 cells"),
-        (["row,row,,行", "line,line,linea,线"], "glossary.csv:2: the column 'it' is empty; write the term"),
+        (["row,row,,行", "line,line,linea,线"], "glossary.csv:2: the column 'it' is empty; write it for 'row'"),
         (["row,row,(la),行", "line,line,linea,线"], "glossary.csv:2: the column 'it' is empty"),
         (["row,row,riga,行", "row,line,riga,行"], "glossary.csv:3: 'the id row' stands in line 2, too"),
         (["row,row,riga,行", "line,row (a line),riga,行"], "glossary.csv:3: 'row' stands in line 2, too"),
@@ -187,6 +187,34 @@ def test_a_row_that_is_no_term_is_named_with_its_line(glossary, rows, message):
     with pytest.raises(SourceError) as error:
         glossary(*rows, header="id,en,it,zh")
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("row", "column"),
+    [
+        ("row,row,riga,行,,One line.,Una linea.,一行。", "where"),
+        ("row,row,riga,行,a/b#c,One line.,,一行。", "says_it"),
+        ("row,row,riga,行,a/b#c,One line.,Una linea.,", "says_zh"),
+    ],
+)
+def test_a_sentence_for_readers_is_there_in_every_language_with_its_section(glossary, row, column):
+    with pytest.raises(SourceError, match=f"glossary.csv:2: the column '{column}' is empty; write it for 'row'"):
+        glossary(row, header="id,en,it,zh,where,says_en,says_it,says_zh")
+
+
+FOR_READERS = [term for term in project_glossary().terms if term.says("en")]
+
+
+@pytest.mark.parametrize("term", FOR_READERS, ids=lambda term: term.id)
+def test_a_term_for_readers_is_introduced_where_the_glossary_says(term):
+    name, _, section = term.cells["where"].partition("#")
+    parts = sections(page_file("en", name), set())
+    assert section in parts
+    assert any(term == said for part in parts.values() for _, _, said in project_glossary().english(part))
+    for other in LANGUAGES:
+        says = term.says(other)
+        assert len(says) <= 130
+        assert says[-1] in ".。"
 
 
 def test_a_language_without_a_column_is_named(tmp_path, glossary):

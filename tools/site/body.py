@@ -36,6 +36,11 @@ def show_outputs(body, label):
     return body.replace('<p><div class="language-', '<div class="language-').replace("</pre></div></p>", "</pre></div>")
 
 
+def scrolling_tables(body):
+    """Each table of a page in a box of its own, which a reader can move sideways where it is wider than the screen."""
+    return body.replace("<table>", '<div class="wide" tabindex="0"><table>').replace("</table>", "</table></div>")
+
+
 def say_devices(body, sentences):
     """Below the cells of a page, one after the other, what is said of where they ran; nothing below most."""
     sentences = iter(sentences)

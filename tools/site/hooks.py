@@ -20,6 +20,7 @@ from tools.cells.source import SourceError, read_cells, read_text, resolve
 from tools.site import badges, body, checks, search, weight
 from tools.site.checks import shown
 from tools.site.mathematics import to_mathml
+from tools.site.terms import Terms
 
 # static-i18n makes every file anew and so loses what mkdocs-jupyter made of a notebook:
 # without this, its raw JSON is published as the page.
@@ -28,6 +29,8 @@ if ".ipynb" not in utils.markdown_extensions:
 
 for chatty in ("static_i18n", "jupyter"):
     logging.getLogger(f"mkdocs.plugins.mkdocs_{chatty}").setLevel(logging.WARNING)
+
+GLOSSARY = "glossary"  # the page that theme/glossary.html fills
 
 startup = {}
 
@@ -50,16 +53,15 @@ def on_config(config):
     """After static-i18n has put in the words of the language that is built now."""
     i18n = config.plugins["i18n"]
     config.mdx_configs["toc"]["permalink_title"] = config.extra["text"]["permalink"]
+    languages = [language.locale for language in i18n.config.languages]
+    with plain_errors():
+        config.extra["terms"] = Terms(Path(shown(ROOT / "languages/glossary.csv")), i18n.current_language, languages)
     if startup.pop("command", None) == "serve":  # only once: a preview that builds again holds its port itself
         with plain_errors():
             checks.check_port(*config.dev_addr)
     if not i18n.building:
         with plain_errors():
             checks.check_pages(config.nav, config.docs_dir, i18n.build_languages)
-
-
-def slug_of(page):
-    return page.file.norm_src_uri.rsplit(".", 1)[0]
 
 
 def source_of(page):
@@ -78,15 +80,16 @@ def on_pre_page(page, config, files):
     """Check the page before it is read, and gather what its template says of its cells."""
     if is_notebook(page):
         del page.render  # mkdocs-jupyter's, which writes 600 KB of styles; see on_page_markdown
+    page.slug = page.file.norm_src_uri.rsplit(".", 1)[0]
     snippets = Path(shown(ROOT / "snippets"))
     with plain_errors():
         page.behind = freshness.front_matter(source_of(page)).get("behind", [])
         page.text_file = freshness.text_of(source_of(page))
-    path = snippets / f"{slug_of(page)}.md"
+    path = snippets / f"{page.slug}.md"
     with plain_errors():
         page.cells = [] if is_notebook(page) else resolve(page.text_file, snippets)
         page.cells_to_verify = read_cells(path) if path.is_file() else []
-        verified = slug_of(page), page.cells_to_verify, shown(ROOT / "verified")
+        verified = page.slug, page.cells_to_verify, shown(ROOT / "verified")
         page.badges = badges.badges(*verified)
         page.ran_on = badges.devices(*verified, config.extra["text"])
 
@@ -109,7 +112,7 @@ def on_page_markdown(markdown, page, config, files):
         markdown, page.meta = get_data(notebooks.page_markdown(made))
     elif page.cells:
         page.notebook = notebooks.notebook(markdown, page.cells, absolute)
-    page.notebook_name = f"{slug_of(page).rsplit('/', 1)[-1]}.ipynb"
+    page.notebook_name = f"{page.slug.rsplit('/', 1)[-1]}.ipynb"
     return markdown
 
 
@@ -118,7 +121,11 @@ def on_page_content(html, page, config, files):
         html = to_mathml(html, page.text_file)
         html = body.inline_pictures(html, Path(config.docs_dir, "assets"))
     html = body.show_outputs(body.plain_plots(weight.trim_code(html)), config.extra["text"]["output"])
-    return body.say_devices(html, [page.ran_on.get(cell.name) for cell in page.cells])
+    html = body.say_devices(body.scrolling_tables(html), [page.ran_on.get(cell.name) for cell in page.cells])
+    if page.slug == GLOSSARY or page.behind == freshness.ALL:
+        return html
+    [glossary] = [file for file in files.documentation_pages() if file.norm_src_uri == f"{GLOSSARY}.md"]
+    return config.extra["terms"].link(html, utils.get_relative_url(glossary.url, page.url))
 
 
 HREFLANG = re.compile(r'\s*<link rel="alternate" href="[^"]*" hreflang="[^"]*">')
@@ -149,7 +156,6 @@ def on_post_template(output_content, template_name, config):
 def on_post_build(config):
     """After the last language."""
     if not config.plugins["i18n"].building:
-        for path in Path(config.site_dir, "assets/stylesheets").glob("main.*.css"):
-            path.write_text(weight.trim_styles(path.read_text("utf-8")), encoding="utf-8")
+        weight.trim(Path(config.site_dir))
         with plain_errors():
             search.index(config.site_dir)

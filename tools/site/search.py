@@ -1,7 +1,7 @@
 """Write the search index of the built site: Pagefind, one index per language, fetched on the first search.
 
 Pagefind knows words by their spaces, which 因果掩码, "l’attenzione" and `scores.masked_fill` lack. So it reads a copy
-of the pages that has one more space at each boundary of these, marked by a word joiner. theme/assets/site.js parts a
+of the pages that has one more space at each boundary of these, marked by a word joiner. theme/assets/search.js parts a
 query likewise, and takes the marked spaces out of what it shows.
 """
 
@@ -45,9 +45,15 @@ def index(site):
 
 def space_words(page):
     """A page whose text has a marked space at each boundary; the last word of a block gets none."""
-    parts, before = [], " "
+    parts, before = [], "  "  # what a boundary may depend on, also across a tag
+
+    def space(match):
+        return SPACE if match.start() >= len(before) else ""
+
     for part in TAG.split(page):
-        if part and not part.startswith("<"):
-            part, before = BOUNDARY.sub(SPACE, before + part)[1:], part[-1]
+        if not part.startswith("<"):
+            text = before + part
+            part = BOUNDARY.sub(space, text)[len(before) :]
+            before = text[-2:]
         parts.append(part)
     return "".join(parts)

@@ -1,27 +1,62 @@
-"""Leave out what no page of ours uses: half of Material's style sheet, and the spans of uncoloured code."""
+"""Leave out what no page of the site uses: rules of Material's style sheets, and the spans of uncoloured code."""
 
 import re
 
-UNUSED = re.compile(
-    r"\.(critic|keys|task-list|tabbed|md-(annotation|author|banner|consent|feedback|footer|meta|pagination|path|post"
-    r"|profile|progress|search|social|source|status|tabs|tag|version))"
-)
+# What a selector asks of an element. `:not(...)` and its like ask for none of the names in them.
+CLASS = re.compile(r"\.(-?[a-zA-Z_][\w-]*)")
+ATTRIBUTE = re.compile(r"\[(dir|data-md-[\w-]+)=[\"']?([^\"'\]]+)")
+FUNCTION = re.compile(r":(?:has|is|not|where)\((?:[^()]|\([^()]*\))*\)")
+SELECTOR = re.compile(r"(?:\((?:[^()]|\([^()]*\))*\)|[^,(])+")
 RULE = re.compile(r"([^{}]+)\{([^{}]*)\}")
 EMPTY_BLOCK = re.compile(r"@media[^{}]*\{\}")
-SELECTOR = re.compile(r"(?:\([^()]*(?:\([^()]*\)[^()]*)*\)|[^,(])+")
+VARIABLE = re.compile(r"(?<=[{;])(--[\w-]+):((?:\"[^\"]*\"|'[^']*'|[^;{}\"'])*);?")
+USED_VARIABLE = re.compile(r"var\((--[\w-]+)")
+
+CLASSES = re.compile(r'\bclass="([^"]*)"')
+ATTRIBUTES = re.compile(r'\b(dir|data-md-[\w-]+)="([^"]*)"')
+WORD = re.compile(r"[\w-]+")
+
 PLAIN_TOKEN = re.compile(r'<span class="(?:n|o|p|w)">([^<]*)</span>')
 
 
-def trim_styles(css):
-    """A style sheet without the rules of the parts of Material that the site does not use."""
+def names(pages, scripts):
+    """The classes and attributes that the pages have, and the words of the scripts, which may set them."""
+    found = {word for script in scripts for word in WORD.findall(script)}
+    for page in pages:
+        found.update(*(classes.split() for classes in CLASSES.findall(page)), ATTRIBUTES.findall(page))
+    return found
+
+
+def trim_styles(css, used, others=""):
+    """A style sheet without rules that ask for a name not in `used`, and variables that it and `others` never read."""
+
+    def asks(selector):
+        bare = FUNCTION.sub("", selector)
+        return {*CLASS.findall(bare), *ATTRIBUTE.findall(bare)}
 
     def keep(match):
-        selectors = [selector for selector in SELECTOR.findall(match[1]) if not UNUSED.search(selector)]
+        selectors = [selector for selector in SELECTOR.findall(match[1]) if asks(selector) <= used]
         return f"{','.join(selectors)}{{{match[2]}}}" if selectors else ""
 
-    return EMPTY_BLOCK.sub("", RULE.sub(keep, css))
+    css = EMPTY_BLOCK.sub("", RULE.sub(keep, css))
+    read = set(USED_VARIABLE.findall(css + others))
+    return VARIABLE.sub(lambda match: match[0] if match[1] in read else "", css)
 
 
 def trim_code(body):
     """Code without a span around each name, operator and bracket, which have the colour of the text."""
     return PLAIN_TOKEN.sub(r"\1", body)
+
+
+def trim(site):
+    """Trim the style sheets of Material in a built site."""
+
+    def texts(pattern):
+        return [path.read_text("utf-8") for path in sorted(site.glob(pattern))]
+
+    used = names(texts("**/*.html"), texts("assets/**/*.js"))
+    sheets = sorted(site.glob("assets/stylesheets/*.css"))
+    own = "".join(texts("assets/*.css"))
+    for sheet in sheets:
+        others = own + "".join(other.read_text("utf-8") for other in sheets if other != sheet)
+        sheet.write_text(trim_styles(sheet.read_text("utf-8"), used, others), encoding="utf-8")

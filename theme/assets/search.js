@@ -1,33 +1,6 @@
-// Copy whole programs, search the pages, keep the place when the language changes.
+// The search: Pagefind is fetched when the dialog opens for the first time.
 
 const all = (selector, root = document) => [...root.querySelectorAll(selector)]
-
-// --- copying: a cell's program is every shared cell above it, then the cell itself. Below a cell that is not shared
-// stands its output, or that it has not run yet
-
-const isShared = cell => !cell.nextElementSibling?.matches(".output, .ran-on")
-const codeOf = cell => cell.querySelector("code").textContent
-
-function program(cell) {
-  const cells = all(".language-python")
-  const shared = cells.slice(0, cells.indexOf(cell)).filter(isShared)
-  return [...shared, cell].map(codeOf).join("\n")
-}
-
-// Material's copy button gives way to this attribute where it is there.
-document.addEventListener("click", event => {
-  const cell = event.target.closest("[data-clipboard-target]")?.closest(".language-python")
-  if (cell) event.target.closest("[data-clipboard-target]").dataset.clipboardText = program(cell)
-}, { capture: true })
-
-// --- languages: the headings of a page have the same ids in all of them
-
-document.addEventListener("click", event => {
-  const link = event.target.closest("a[hreflang]")
-  if (link) link.hash = location.hash
-})
-
-// --- search: Pagefind is fetched when the dialog opens for the first time
 
 const dialog = document.querySelector("dialog.search")
 const query = dialog.querySelector(".search__query")
@@ -113,7 +86,6 @@ dialog.addEventListener("keydown", event => {
   } else if (event.key === "Enter" && event.target === query && !event.isComposing) {
     results.querySelector("a")?.click()
   }
-  event.stopPropagation() // Material has keys of its own
 })
 dialog.addEventListener("click", event => {
   if (event.target === dialog || event.target.closest("[data-search-close], a")) dialog.close()
@@ -127,9 +99,3 @@ document.addEventListener("keydown", event => {
     open()
   }
 })
-
-// --- screen readers: Material makes a landmark for each copy button, as it comes into view
-
-const demote = () => all("nav.md-code__nav").forEach(box => box.setAttribute("role", "presentation"))
-
-new MutationObserver(demote).observe(document.querySelector("article"), { childList: true, subtree: true })

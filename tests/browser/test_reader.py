@@ -1,0 +1,103 @@
+"""What a reader chooses and where they are: colours, the section, the menu of a phone, a whole program."""
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser import site
+from tests.configuration import text
+from tools.cells.source import program, read_cells
+
+PAPER = "getComputedStyle(document.body).backgroundColor"
+
+
+def test_colours_are_chosen_in_turn_and_remembered(tab):
+    tab.page.emulate_media(color_scheme="dark")
+    opened = tab.open("masks/causal/")
+    button, dark = opened.locator(".colours"), opened.evaluate(PAPER)
+    papers = []
+    for choice in ("light", "dark", "auto", "light"):
+        button.click()
+        expect(button).to_have_accessible_name(site.LANGUAGES["en"].extra["text"]["colours"][choice])
+        papers.append(opened.evaluate(PAPER))
+    light = papers[0]
+    assert papers == [light, dark, dark, light]
+    assert light != dark
+    assert tab.open("it/").evaluate(PAPER) == light
+    tab.page.emulate_media(media="print", color_scheme="dark")
+    assert opened.evaluate(PAPER) == light
+
+
+def test_a_page_is_never_painted_in_colours_that_were_not_chosen(tab):
+    """The choice is in force before the body is read."""
+    opened = tab.open("masks/causal/")
+    opened.locator(".colours").click()
+    opened.add_init_script(
+        "new MutationObserver((_, watch) => document.body && (watch.disconnect(), "
+        "early = document.documentElement.style.colorScheme)).observe(document, {childList: true, subtree: true})"
+    )
+    assert tab.open("masks/causal/").evaluate("early") == "light"
+
+
+def test_the_table_of_contents_and_the_header_follow_the_reader(tab):
+    opened = tab.open("masks/causal/#probe")
+    here = opened.locator(".md-nav--secondary [aria-current=location]")
+    expect(here.last).to_have_attribute("href", "#probe")
+    expect(opened.locator(".md-header__title--active .md-header__topic").last).to_contain_text("Causal masks")
+    opened.evaluate("scrollTo({top: document.documentElement.scrollHeight, behavior: 'instant'})")
+    expect(here.last).to_have_attribute("href", "#history")
+    expect(here.last).to_be_in_viewport()
+    opened.evaluate("scrollTo({top: 0, behavior: 'instant'})")
+    expect(here).to_have_count(0)
+    expect(opened.locator(".md-header__title--active")).to_have_count(0)
+
+
+def test_the_menu_of_a_phone_opens_and_closes_by_keyboard(tab):
+    tab.page.set_viewport_size({"width": 390, "height": 800})
+    opened = tab.open("zh/masks/causal/")
+    menu, link = opened.locator("label.md-header__button"), opened.locator("label.md-nav__link--active")
+    expect(link).not_to_be_in_viewport()
+    menu.focus()
+    opened.keyboard.press("Enter")
+    expect(link).to_be_in_viewport()
+    opened.keyboard.press("Escape")
+    expect(link).not_to_be_in_viewport()
+
+
+@pytest.mark.parametrize("language", site.LANGUAGES)
+def test_a_whole_program_is_shown_before_it_is_copied(tab, language):
+    page = site.Page(language, "masks/causal")
+    cells = read_cells(page.snippets)
+    opened = tab.open(page.path)
+    box = opened.get_by_role("dialog", name=text(language, "program"))
+    opened.locator("article [data-show]").nth(2).click()
+    wanted = program(cells, page.cells[2])
+    assert box.locator("code").text_content().split() == wanted.split()
+    box.locator("[data-copy]").click()
+    expect(box.get_by_role("status")).to_have_text(text(language, "copied"))
+    assert opened.evaluate("navigator.clipboard.readText()").split() == wanted.split()
+    opened.keyboard.press("Escape")
+    expect(box).to_be_hidden()
+
+
+def test_who_copies_hears_it(tab):
+    opened = tab.open("it/masks/causal/")
+    tab.copy(0)
+    expect(opened.locator("#said")).to_have_text(text("it", "copied"))
+    expect(opened.locator("#said")).to_have_text("")
+
+
+def test_folded_answers_are_printed(tab):
+    opened = tab.open("masks/causal/")
+    assert opened.locator("details:not([open])").count() > 3
+    opened.evaluate("dispatchEvent(new Event('beforeprint'))")
+    expect(opened.locator("details:not([open])")).to_have_count(0)
+
+
+def test_a_wide_table_moves_sideways_in_its_box_and_by_keyboard(tab):
+    tab.page.set_viewport_size({"width": 200, "height": 800})
+    opened = tab.open("masks/multihead-attention/")
+    box = opened.locator(".wide").first
+    assert box.evaluate("box => box.scrollWidth > box.clientWidth")
+    box.focus()
+    opened.keyboard.press("ArrowRight")
+    opened.wait_for_function("box => box.scrollLeft > 0", arg=box.element_handle())

@@ -1,0 +1,40 @@
+// The buttons on a cell: copy the whole program, or show it. A cell's program is every shared cell above it, then the
+// cell itself. Below a cell that is not shared stands its output, or that it has not run yet.
+
+const all = (selector, root = document) => [...root.querySelectorAll(selector)]
+
+const isShared = cell => !cell.nextElementSibling?.matches(".output, .ran-on")
+const codeOf = cell => cell.querySelector("code").textContent
+
+function program(cell) {
+  const cells = all(".language-python")
+  const shared = cells.slice(0, cells.indexOf(cell)).filter(isShared)
+  return [...shared, cell].map(codeOf).join("\n")
+}
+
+const whole = document.querySelector("dialog.program")
+const said = document.getElementById("said")
+
+async function copy(button, code) {
+  await navigator.clipboard.writeText(code)
+  const status = button.parentElement.querySelector("[role=status]") ?? said // the rest of the page is silent behind a dialog
+  status.textContent = whole.dataset.copied
+  button.classList.add("copied")
+  setTimeout(() => { status.textContent = ""; button.classList.remove("copied") }, 2000)
+}
+
+function show(cell) {
+  whole.querySelector("code").textContent = program(cell)
+  whole.showModal()
+}
+
+const tools = document.getElementById("cell-tools").content
+for (const cell of all("article .language-python")) {
+  cell.append(tools.cloneNode(true))
+  cell.querySelector("[data-copy]").addEventListener("click", event => copy(event.currentTarget, program(cell)))
+  cell.querySelector("[data-show]").addEventListener("click", () => show(cell))
+}
+whole.querySelector("[data-copy]").addEventListener("click", event => copy(event.currentTarget, codeOf(whole)))
+whole.addEventListener("click", event => {
+  if (event.target === whole || event.target.closest("[data-close]")) whole.close()
+})

@@ -1,0 +1,71 @@
+// What a reader chooses and where they are: colours, language, section, menu.
+
+const all = (selector, root = document) => [...root.querySelectorAll(selector)]
+
+// --- colours: as the system has them, light, or dark
+
+const button = document.querySelector(".colours")
+const choices = ["auto", "light", "dark"]
+
+function paint(choice) {
+  document.documentElement.style.colorScheme = choice === "auto" ? "" : choice
+  button.className = button.className.replace(/ is-\w+|$/, ` is-${choice}`)
+  button.title = button.dataset[choice]
+  button.ariaLabel = button.title
+}
+
+const chosen = () => document.documentElement.style.colorScheme || "auto"
+paint(chosen())
+button.addEventListener("click", () => {
+  const choice = choices[(choices.indexOf(chosen()) + 1) % choices.length]
+  paint(choice)
+  try { localStorage.setItem("attention.colours", choice === "auto" ? "" : choice) } catch { /* chosen for this page alone */ }
+})
+
+// --- finding one's place: the title in the header, the section in the table of contents, the menu of a phone
+
+const topic = document.querySelector(".md-header__title")
+const sections = all("article :is(h2, h3)[id]")
+const entries = all(".md-nav--secondary a")
+
+function follow() {
+  topic.classList.toggle("md-header__title--active", document.querySelector("h1").getBoundingClientRect().bottom < 48)
+  const atEnd = innerHeight + scrollY >= document.documentElement.scrollHeight - 2
+  const here = atEnd ? sections.at(-1) : sections.findLast(heading => heading.getBoundingClientRect().top < 100)
+  for (const entry of entries) {
+    const isHere = entry.hash === `#${here?.id}`
+    entry.classList.toggle("md-nav__link--active", isHere)
+    if (!isHere || entry.ariaCurrent) continue
+    const list = entry.closest(".md-sidebar__scrollwrap")
+    if (list) list.scrollTop = entry.offsetTop - list.clientHeight / 2
+  }
+  for (const entry of entries) entry.ariaCurrent = entry.hash === `#${here?.id}` ? "location" : null
+}
+
+document.addEventListener("scroll", () => requestAnimationFrame(follow), { passive: true })
+follow()
+
+const drawer = document.getElementById("__drawer")
+document.addEventListener("keydown", event => { if (event.key === "Escape") drawer.checked = false })
+document.querySelector(".md-sidebar--primary").addEventListener("click", event => {
+  if (event.target.closest("a")) drawer.checked = false
+})
+for (const label of all("label[for^=__]")) {
+  Object.assign(label, { role: "button", tabIndex: 0 })
+  label.addEventListener("keydown", event => {
+    if (event.key !== "Enter" && event.key !== " ") return
+    event.preventDefault()
+    label.click()
+  })
+}
+
+// --- paper: folded answers are printed too
+
+addEventListener("beforeprint", () => all("details").forEach(block => { block.open = true }))
+
+// --- languages: the headings of a page have the same ids in all of them
+
+document.addEventListener("click", event => {
+  const link = event.target.closest("a[hreflang]")
+  if (link) link.hash = location.hash
+})

@@ -1,0 +1,80 @@
+"""The glossary for readers: the first mention of a term on a page leads to its entry, and carries its sentence.
+
+theme/assets/terms.js shows the sentence to whoever points at the link; theme/glossary.html lists the entries.
+"""
+
+import html
+import re
+from collections import Counter
+from dataclasses import dataclass
+
+from tools.glossary import HAN, Finder, read_glossary
+
+TAG = re.compile(r"(<[^>]*>)")
+ELEMENT = re.compile(r"<(/?)([a-z][a-z0-9]*)")
+GAP = "\0"  # no term reaches across it
+TWO_SENSES = {"memory"}  # of the encoder, and of the GPU
+NO_PROSE = {"a", "button", "code", "h1", "h2", "h3", "h4", "math", "pre", "summary", "svg"}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A term as the readers of one language look it up; `names` are the other words of the other languages."""
+
+    id: str
+    name: str
+    says: str
+    names: dict
+    where: str
+
+
+class Terms:
+    """The terms of a glossary that have a sentence for the readers of a language, or in English while it has none."""
+
+    def __init__(self, path, language, others):
+        terms = read_glossary(path)
+        self.language = language = language if any(term.says(language) for term in terms) else "en"
+        said = [term for term in terms if term.says(language)]
+        entries = {term: entry(term, language, others) for term in said}
+        self.entries = sorted(entries.values(), key=alphabetical)
+        self.says = {term.id: term.says(language) for term in said}
+        owners = Counter(form for term in said for form in term.forms(language))
+        unclear = TWO_SENSES | {form for form, count in owners.items() if count > 1}
+        clear = [term for term in said if unclear.isdisjoint(term.forms(language))]
+        # The terms without a sentence are found, too, so that "attention score" is not "attention".
+        self.places = Finder([*(term for term in terms if term not in said), *clear], language, language).places
+
+    def link(self, body, glossary):
+        """A page's body with the first mention of each term as a link to the page `glossary`."""
+        parts, prose, inside = TAG.split(body), [], 0
+        for number, part in enumerate(parts):
+            if not part.startswith("<"):
+                prose += [number] * (not inside)
+            elif (element := ELEMENT.match(part)) and element[2] in NO_PROSE:
+                inside += -1 if element[1] else 1
+        linked = self.linked(GAP.join(parts[number] for number in prose), glossary)
+        for number, text in zip(prose, linked.split(GAP)):
+            parts[number] = text
+        return "".join(parts)
+
+    def linked(self, text, glossary):
+        pieces, done, linked = [], 0, set()
+        for start, end, term in self.places(text):
+            if term.id in self.says and term.id not in linked:
+                says = html.escape(self.says[term.id])
+                link = f'<a class="term" href="{glossary}#{term.id}" title="{says}">{text[start:end]}</a>'
+                pieces += text[done:start], link
+                done = end
+                linked.add(term.id)
+        return "".join((*pieces, text[done:]))
+
+
+def entry(term, language, others):
+    name = term.cells[language]
+    names = {other: term.cells[other] for other in others if term.cells.get(other) not in (None, "", name)}
+    return Entry(term.id, name, term.says(language), names, term.cells["where"])
+
+
+def alphabetical(entry):
+    """By the name; where that has no alphabet, by the English one."""
+    return (entry.names["en"] if HAN.match(entry.name) else entry.name).lower()
