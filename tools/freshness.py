@@ -24,13 +24,13 @@ from pathlib import Path
 
 import yaml
 
+from tools import translations
 from tools.cells.record import write_atomically
 from tools.cells.source import SourceError, read_text
-from tools.translations import FENCE, FRONT_MATTER, blank
+from tools.translations import FRONT_MATTER
 
 DOCS = Path("docs")
-TOP, ALL = "top", "all"
-HEADING = re.compile(r"^#+ .*\{#([\w-]+)\}$", re.M)
+ALL = "all"
 WRITTEN_BY_ACCEPT = re.compile(r"^(?:made_from|behind):.*\n(?:[ -].*\n)*", re.M)
 
 
@@ -115,12 +115,11 @@ def text_of(path):
 
 def sections(text, path):
     """The sections of a page by their ids, each with its heading; `SourceError` where two have one id."""
-    starts = [(0, TOP), *((match.start(), match[1]) for match in HEADING.finditer(FENCE.sub(blank, text)))]
-    names = [name for _, name in starts]
+    bounds = translations.sections(text)
+    names = [name for name, _, _ in bounds]
     if twice := [name for name in names if names.count(name) > 1]:
         raise SourceError(f"{path}:1: two sections have the id {twice[0]!r} (`top` is what stands above the first)")
-    ends = [*(start for start, _ in starts[1:]), len(text)]
-    return {name: text[start:end] for (start, name), end in zip(starts, ends)}
+    return {name: text[start:end] for name, start, end in bounds}
 
 
 def body(path):

@@ -21,8 +21,8 @@ import re
 from dataclasses import dataclass, field
 from functools import cache
 
+from tools import translations
 from tools.cells.source import INCLUDE, SourceError, read_text, split_lines
-from tools.freshness import TOP
 from tools.translations import FENCE, FRONT_MATTER, PARTS, blank, line_of
 
 NO_PROSE = [
@@ -37,7 +37,6 @@ NO_PROSE = [
 ]
 UNSEEN = re.compile("\\*+|[\u00ad\u200b-\u200d\u2060\ufeff]")  # a term stays one with these inside
 DESCRIPTION = re.compile(r"\A---\ndescription: (.*)")
-SECTION = re.compile(r"^##+ .*\{#([\w-]+)\}", re.M)
 NAME = re.compile(  # the title of a page elsewhere, words in italics, a name in a table
     r"(?<!!)\[([^\]]+)(?=\]\(https?:)|(?<!\*)\*([^*]+)\*(?!\*)|(?<=\| )([^|\n ]+ [^|\n]+)(?= \|)"
 )
@@ -206,14 +205,10 @@ def sections(path, names):
     for match in NAME.finditer(prose):
         if shown(match) in names:
             prose = prose[: match.start()] + blank(match) + prose[match.end() :]
-    starts = [(TOP, 0), *((match[1], match.start()) for match in SECTION.finditer(FENCE.sub(blank, prose)))]
+    bounds = translations.sections(prose)
     for pattern in NO_PROSE:
         prose = pattern.sub(blank, prose)
-    ends = [start for _, start in starts[1:]] + [len(prose)]
-    return {
-        name: Section(line_of(prose, start), UNSEEN.sub("", prose[start:end]))
-        for (name, start), end in zip(starts, ends)
-    }
+    return {name: Section(line_of(prose, start), UNSEEN.sub("", prose[start:end])) for name, start, end in bounds}
 
 
 def description(path):

@@ -12,7 +12,7 @@ PARTS = {
     "front matter key": re.compile(rf"^(?!{OF_TRANSLATORS})([\w-]+):", re.M),
     "heading": re.compile(r"^(#+) (?:.*?(\{#[\w-]+\}))?", re.M),
     "cell": re.compile(rf"^{INCLUDE.pattern}$", re.M),
-    "code block": re.compile(r"^ *(?:```|~~~)(\w+)$", re.M),
+    "code block": re.compile(r"^ *(?:```|~~~)(\w+)\n(.*?)^ *(?:```|~~~)$", re.M | re.S),
     "formula": re.compile(r"\$\$(.+?)\$\$|(?<![\\$])\$([^$\n]+?)\$", re.S),
     "picture": re.compile(r"!\[[^\]]*\]\(([^)]+)\)"),
     "link": re.compile(r"(?<!!)\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^)]+)\)"),
@@ -20,6 +20,9 @@ PARTS = {
     "table row": re.compile(r"^\|(?:[^|\n]*\|)+$", re.M),
     "list item": re.compile(r"^ *(?:[-*]|\d+\.) ", re.M),
 }
+HEADING = re.compile(r"^#+ .*\{#([\w-]+)\}$", re.M)
+TOP = "top"
+CODE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 
 
 def parts(path):
@@ -47,6 +50,23 @@ def line_of(text, position):
     return text.count("\n", 0, position) + 1
 
 
+def sections(text):
+    """The start and the end of each section by its id; `TOP` is what stands above the first one."""
+    starts = [(TOP, 0), *((match[1], match.start()) for match in HEADING.finditer(FENCE.sub(blank, text)))]
+    ends = [start for _, start in starts[1:]] + [len(text)]
+    return [(name, start, end) for (name, start), end in zip(starts, ends)]
+
+
+def code(path):
+    """For each section of a page the code in its sentences, with the first line of each piece."""
+    text = FENCE.sub(blank, read_text(path))
+    found = {name: {} for name, _, _ in sections(text)}
+    for name, start, end in sections(text):
+        for match in CODE.finditer(text, start, end):
+            found[name].setdefault(" ".join(match[1].split()), line_of(text, match.start()))
+    return found
+
+
 def refuse_difference(original, translation):
     """`SourceError` naming the first part that a translation lacks, adds or changes."""
     ours, theirs = parts(original), parts(translation)
@@ -56,3 +76,10 @@ def refuse_difference(original, translation):
                 where = f"{translation}:{other[0]}" if other[0] else str(translation)
                 there = f"{original}:{one[0]}" if one[0] else str(original)
                 raise SourceError(f"{where}: the {kind} here is {other[1]!r}; in {there} it is {one[1]!r}")
+    ours, theirs = code(original), code(translation)
+    for name in ours:
+        for piece in ours[name].keys() ^ theirs[name].keys():
+            where = f"{translation}:{theirs[name][piece]}" if piece in theirs[name] else str(translation)
+            there = f"{original}:{ours[name][piece]}" if piece in ours[name] else str(original)
+            says = "lacks" if piece in ours[name] else "adds"
+            raise SourceError(f"{where}: the section {name!r} {says} the code {piece!r}; compare {there}")

@@ -108,3 +108,27 @@ def test_menus_and_buttons_speak_the_language_of_the_page(tab, language):
     home = (site.LANGUAGES[language].nav_translations or {}).get("Home", "Home")
     keys = {"search": "search", "copy": "copy", "show": "show", "output": "output", "notebook": "notebook"}
     assert said == {"home": home} | {part: text(language, key) for part, key in keys.items()}
+
+
+SPOKEN = ("alt", "aria-label", "placeholder", "title")
+SAME = {"it": {"Cross-attention"}}  # a name that Italian keeps
+
+
+def words_around(built, page):
+    """What a page says outside its article and its list of languages, on the screen and to a screen reader."""
+    soup = BeautifulSoup((built / page.path / "index.html").read_text("utf-8"), "html.parser")
+    for other in soup.select("article, head, script, .md-select, .md-nav--secondary"):
+        other.decompose()
+    said = set(soup.stripped_strings)
+    for element in soup.find_all(True):
+        said |= {value for name, value in element.attrs.items() if name in SPOKEN or name.startswith("data-")}
+        said -= {value for name, value in element.attrs.items() if name.startswith("data-md-")}
+    return {" ".join(words.split()) for words in said if re.search("[A-Za-z]{3}", words)}
+
+
+@pytest.mark.parametrize("slug", site.SLUGS)
+@pytest.mark.parametrize("language", site.LANGUAGES.keys() - {"en"})
+def test_around_its_article_a_page_says_nothing_in_english(built, language, slug):
+    english, said = (words_around(built, site.Page(other, slug)) for other in ("en", language))
+    assert len(english) > 30
+    assert said & english == SAME.get(language, set())

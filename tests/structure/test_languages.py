@@ -37,6 +37,8 @@ nox -s serve
 | a | b |
 |---|---|
 | 1 | 2 |
+
+The mask of `is_causal=True`.
 """
 
 
@@ -98,6 +100,10 @@ def test_other_words_are_no_difference(pages):
         ("| 1 | 2 |\n", "", "the table row"),
         ("description:", "descrizione:", "the front matter key"),
         ("```sh", "```bash", "the code block"),
+        ("nox -s serve", "nox -s docs", "the code block"),
+        ("is_causal=True", "is_causal=False", "the section 'section' "),
+        (" of `is_causal=True`", "", "it.md: the section 'section' lacks the code 'is_causal=True'; compare "),
+        ("One $x_i$", "`One` $x_i$", "it.md:7: the section 'top' adds the code 'One'; compare "),
         ("    - Because.", "    Because.", "the list item"),
     ],
 )
