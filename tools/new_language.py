@@ -84,12 +84,12 @@ def configuration(code, name):
 
 
 def glossary(code):
-    """The glossary with two more columns, to be filled in."""
+    """The glossary with three more columns, to be filled in."""
     rows = list(csv.reader(io.StringIO(read_text(GLOSSARY))))
     head, *terms = rows
     written = io.StringIO()
     csv.writer(written, lineterminator="\n").writerows(
-        [[*head, code, f"avoid_{code}"], *([*row, "", ""] for row in terms)]
+        [[*head, code, f"says_{code}", f"avoid_{code}"], *([*row, "", "", ""] for row in terms)]
     )
     return written.getvalue()
 

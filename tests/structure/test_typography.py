@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from tools.glossary import read_glossary
 from tools.typography import ARTICLES, FEMININE, MASCULINE, VOWEL, check, in_page, in_site
 
 ITALIAN = {
@@ -105,6 +106,11 @@ def test_a_page_keeps_the_signs_of_its_language(root, page, translation):
 
 def test_the_words_of_the_site_keep_them_too(root, translation):
     assert in_site(root / "mkdocs.yml", translation) == []
+
+
+def test_the_sentences_of_the_glossary_keep_the_signs_of_the_language(root, translation):
+    terms = read_glossary(root / "languages/glossary.csv")
+    assert {term.id: found for term in terms if (found := check(term.says(translation), translation))} == {}
 
 
 @pytest.mark.parametrize(("code", "bad", "good"), CASES)
