@@ -54,7 +54,7 @@ def test_the_table_of_contents_and_the_header_follow_the_reader(tab):
 def test_the_menu_of_a_phone_opens_and_closes_by_keyboard(tab):
     tab.page.set_viewport_size({"width": 390, "height": 800})
     opened = tab.open("zh/masks/causal/")
-    menu, link = opened.locator("label.md-header__button"), opened.locator("label.md-nav__link--active")
+    menu, link = opened.locator("[data-drawer]"), opened.locator("label.md-nav__link--active")
     expect(link).not_to_be_in_viewport()
     menu.focus()
     opened.keyboard.press("Enter")

@@ -28,6 +28,15 @@ function show(cell) {
   whole.showModal()
 }
 
+// Whoever has no mouse moves a wide block sideways with the arrow keys.
+const sized = new ResizeObserver(blocks => {
+  for (const { target } of blocks) {
+    if (target.scrollWidth > target.clientWidth) target.tabIndex = 0
+    else target.removeAttribute("tabindex")
+  }
+})
+all("article pre > code, .program pre").forEach(block => sized.observe(block))
+
 const tools = document.getElementById("cell-tools").content
 for (const cell of all("article .language-python")) {
   cell.append(tools.cloneNode(true))

@@ -46,17 +46,21 @@ document.addEventListener("scroll", () => requestAnimationFrame(follow), { passi
 follow()
 
 const drawer = document.getElementById("__drawer")
-document.addEventListener("keydown", event => { if (event.key === "Escape") drawer.checked = false })
-document.querySelector(".md-sidebar--primary").addEventListener("click", event => {
-  if (event.target.closest("a")) drawer.checked = false
-})
-for (const label of all("label[for^=__]")) {
-  Object.assign(label, { role: "button", tabIndex: 0 })
-  label.addEventListener("keydown", event => {
-    if (event.key !== "Enter" && event.key !== " ") return
-    event.preventDefault()
-    label.click()
-  })
+const opener = document.querySelector("[data-drawer]")
+
+function slide(open) {
+  drawer.checked = open
+  opener.ariaExpanded = open
+  document.querySelector(".md-content").inert = open // it is behind the menu
+}
+
+opener.addEventListener("click", () => slide(!drawer.checked))
+drawer.addEventListener("change", () => slide(drawer.checked))
+document.addEventListener("keydown", event => { if (event.key === "Escape") slide(false) })
+document.querySelector(".md-sidebar--primary").addEventListener("click", event => { if (event.target.closest("a")) slide(false) })
+for (const label of all(".md-nav--primary label")) { // the chapters of a phone's menu
+  label.tabIndex = 0
+  label.addEventListener("keydown", event => { if (event.key === "Enter") label.click() })
 }
 
 // --- paper: folded answers are printed too

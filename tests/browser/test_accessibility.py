@@ -1,0 +1,43 @@
+"""axe finds nothing on any kind of page, in any language, light or dark, on a wide screen or a phone."""
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+
+from tests.browser import site
+
+KINDS = ["index", "masks/causal", "masks/multihead-attention", "labs/see-the-masks", "glossary", "verified"]
+
+
+def faults(opened):
+    found = Axe().run(opened).response["violations"]
+    return [f"{fault['id']}: {node['html'][:150]}" for fault in found for node in fault["nodes"]]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("language", site.LANGUAGES)
+@pytest.mark.parametrize("slug", KINDS)
+def test_axe_finds_nothing(tab, slug, language, scheme):
+    tab.page.emulate_media(color_scheme=scheme)
+    opened = tab.open(site.Page(language, slug).path)
+    tab.unfold()
+    assert faults(opened) == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_on_a_phone_with_its_menu_open(tab, scheme):
+    tab.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+    tab.page.set_viewport_size({"width": 390, "height": 800})
+    opened = tab.open("zh/masks/causal/")
+    opened.locator("[data-drawer]").click()
+    assert faults(opened) == []
+
+
+def test_axe_finds_nothing_in_the_search_and_in_a_whole_program(tab):
+    opened = tab.open("it/masks/causal/")
+    opened.locator("[data-show]").first.click()
+    assert faults(opened) == []
+    opened.keyboard.press("Escape")
+    opened.keyboard.press("/")
+    opened.keyboard.insert_text("softmax")
+    opened.locator(".search__results a").first.wait_for()
+    assert faults(opened) == []
