@@ -73,9 +73,12 @@ def test_there_is_one_page_for_lost_readers(built):
 
 
 @pytest.mark.parametrize("page", site.PAGES, ids=str)
-def test_the_head_names_no_alternates_where_material_would_look_for_maps(built, page):
-    head = (built / page.path / "index.html").read_text("utf-8").partition("</head>")[0]
-    assert re.findall(r"<link[^>]*(?:hreflang|alternate)[^>]*>", head) == []
+def test_the_head_names_the_page_in_every_language_by_its_whole_address(built, page):
+    soup = BeautifulSoup((built / page.path / "index.html").read_text("utf-8"), "html.parser")
+    assert {link["hreflang"]: link["href"] for link in soup.head.select("link[hreflang]")} == {
+        language: site.SITE_URL + site.Page(language, page.slug).path for language in site.LANGUAGES
+    }
+    assert soup.head.select_one("link[rel=canonical]")["href"] == site.SITE_URL + page.path
 
 
 def test_the_sitemap_has_every_page_with_all_its_alternates(built):

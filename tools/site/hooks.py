@@ -6,6 +6,7 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 from posixpath import dirname, join, normpath
+from urllib.parse import urljoin
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # MkDocs puts only the folder of this file there, and only while it loads it
@@ -20,6 +21,7 @@ from tools.cells.source import SourceError, read_cells, read_text, resolve
 from tools.site import badges, body, checks, search, weight
 from tools.site.checks import shown
 from tools.site.mathematics import to_mathml
+from tools.site.policy import with_policy
 from tools.site.terms import Terms
 
 # static-i18n makes every file anew and so loses what mkdocs-jupyter made of a notebook:
@@ -45,7 +47,7 @@ def plain_errors():
 
 
 def on_startup(command, dirty):
-    startup["command"] = command
+    startup.update(port=command == "serve", preview=command == "serve")
 
 
 @event_priority(-200)
@@ -56,7 +58,7 @@ def on_config(config):
     languages = [language.locale for language in i18n.config.languages]
     with plain_errors():
         config.extra["terms"] = Terms(Path(shown(ROOT / "languages/glossary.csv")), i18n.current_language, languages)
-    if startup.pop("command", None) == "serve":  # only once: a preview that builds again holds its port itself
+    if startup.pop("port", False):  # only once: a preview that builds again holds its port itself
         with plain_errors():
             checks.check_port(*config.dev_addr)
     if not i18n.building:
@@ -128,12 +130,16 @@ def on_page_content(html, page, config, files):
     return config.extra["terms"].link(html, utils.get_relative_url(glossary.url, page.url))
 
 
-HREFLANG = re.compile(r'\s*<link rel="alternate" href="[^"]*" hreflang="[^"]*">')
+ALTERNATE = re.compile(r'\s*<link rel="alternate" href="([^"]*)"( hreflang="[^"]*">)')
 
 
-def without_alternates(html):
-    """Material's script would ask for a sitemap.xml beside each of them; ours is the one at the root."""
-    return HREFLANG.sub("", html)
+def finished(html, alternate):
+    """A page with `alternate` in place of its links to other languages, and with its policy.
+
+    A preview has none, since it puts a script of its own into each page.
+    """
+    html = ALTERNATE.sub(alternate, html)
+    return html if startup.get("preview") else with_policy(html)
 
 
 @event_priority(-50)
@@ -142,13 +148,16 @@ def on_post_page(output, page, config):
         path = Path(page.file.abs_dest_path).with_name(page.notebook_name)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(notebooks.dump(page.notebook), encoding="utf-8")
-    return without_alternates(output)
+    # Search engines want whole addresses.
+    return finished(
+        output, lambda link: f'<link rel="alternate" href="{urljoin(page.canonical_url, link[1])}"{link[2]}'
+    )
 
 
 def on_post_template(output_content, template_name, config):
     """404.html would be written once per language, always to the same place: keep the first."""
     if template_name == "404.html":
-        return without_alternates(output_content) if config.plugins["i18n"].is_default_language_build else ""
+        return finished(output_content, "") if config.plugins["i18n"].is_default_language_build else ""
     return output_content
 
 
