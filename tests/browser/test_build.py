@@ -1,4 +1,4 @@
-"""The build: the same bytes each time, without torch, and a badge only while it is true."""
+"""The build: the same bytes each time, without torch, a badge only while it is true, and Markdown for machines."""
 
 import json
 import re
@@ -9,10 +9,11 @@ from bs4 import BeautifulSoup
 
 from tests.browser import site
 from tests.cells.project import cell
-from tests.configuration import text
+from tests.configuration import CONFIG, text
 from tools.cells.record import read_record
 from tools.cells.source import digest, read_cells
 from tools.site.font import lacking
+from tools.translations import CODE, FENCE
 
 NO_TORCH = """
 import sys
@@ -209,3 +210,69 @@ def test_a_page_that_is_not_translated_shows_the_english_and_says_so(half_verifi
     assert soups[0].h1["lang"] == "en"
     shown = [part.get_text() for part in soups[0].select("div[lang=en] :is(p, h2)")]
     assert shown == [part.get_text() for part in soups[1].select("p, h2")]
+
+
+def leads_somewhere(built, target):
+    """Whether the target of a link is on another site, or a file or a place of the built one."""
+    if not target.startswith(site.SITE_URL):
+        return target.startswith(("https://", "http://"))
+    path, _, anchor = target.removeprefix(site.SITE_URL).partition("#")
+    file = built / path / "index.html" if path.endswith("/") or not path else built / path
+    return file.is_file() and (not anchor or f'id="{anchor}"' in file.read_text("utf-8"))
+
+
+@pytest.mark.parametrize("page", site.PAGES, ids=str)
+def test_beside_each_page_lies_its_plain_markdown_with_all_its_code_and_outputs(built, page):
+    shown = (built / page.path / "index.md").read_text("utf-8")
+    source = page.source.read_text("utf-8")
+    rest = shown
+    for one in page.cells:
+        output = f"\n\n```text\n{one.output.rstrip()}\n```\n" if one.output else "\n"
+        _, found, rest = rest.partition(f"\n```python\n{one.code.rstrip()}\n```{output}")
+        assert found, one.name
+    without_code = FENCE.sub("", shown)
+    prose = CODE.sub("", without_code)
+    assert re.findall(r"--8<--|\{#|^(?:!!!|\?\?\?|>).*|!\[|<[a-z!/].*?>|^---$", prose, re.M) == []
+    headings = [re.sub(r" *\{#.*\}$", "", line) for line in re.findall(r"^#+ .*", FENCE.sub("", source), re.M)]
+    assert re.findall("^#+ .*", without_code, re.M) == headings
+    assert [target for target in re.findall(r"\]\(([^)]*)\)", prose) if not leads_somewhere(built, target)] == []
+
+
+@pytest.mark.parametrize("language", site.LANGUAGES)
+def test_the_glossary_and_the_labs_say_in_markdown_what_they_show(built, language):
+    page = site.Page(language, "glossary")
+    html = BeautifulSoup((built / page.path / "index.html").read_text("utf-8"), "html.parser")
+    terms = [entry.h2.contents[0].strip() for entry in html.select(".entry")]
+    shown = (built / page.path / "index.md").read_text("utf-8")
+    assert re.findall(r"^- \*\*(.*?)\*\*(?: \(.*?\))?: .", shown, re.M) == terms
+    lab = site.Page(language, "labs/see-the-masks")
+    plots = re.findall(r"^!\[(.+)\]\(#", lab.source.read_text("utf-8"), re.M)
+    assert re.findall(r"^\[picture: (.+)\]$", (built / lab.path / "index.md").read_text("utf-8"), re.M) == plots
+
+
+@pytest.mark.parametrize("language", site.LANGUAGES)
+def test_one_file_lists_the_markdown_of_every_page_of_a_language_once(built, language):
+    home = built / site.Page(language, "index").path
+    shown = (home / "llms.txt").read_text("utf-8")
+    config = site.LANGUAGES[language]
+    assert shown.startswith(f"# {config.site_name or CONFIG.site_name}\n\n> {config.site_description}\n\n## ")
+    chapters = [name for item in CONFIG.nav if isinstance(item, dict) for name in item if isinstance(item[name], list)]
+    words = [text(language, "nav"), *((config.nav_translations or {}).get(chapter, chapter) for chapter in chapters)]
+    assert re.findall("^## (.*)", shown, re.M) == words
+    found = re.findall(r"^- \[(.+)\]\((.+)\): (.+)$", shown, re.M)
+    pages = [page for page in site.PAGES if page.language == language]
+    assert sorted(url for _, url, _ in found) == sorted(f"{site.SITE_URL}{page.path}index.md" for page in pages)
+    menu = BeautifulSoup((home / "index.html").read_text("utf-8"), "html.parser").select(".md-nav--primary a")
+    assert {said for said, _, _ in found} <= {link.get_text().strip() for link in menu}
+    for _, url, description in found:
+        folder = built / url.removeprefix(site.SITE_URL).removesuffix("index.md")
+        assert (folder / "index.md").is_file()
+        html = BeautifulSoup((folder / "index.html").read_text("utf-8"), "html.parser")
+        assert html.find("meta", {"name": "description"})["content"] == description
+
+
+def test_the_sitemap_and_the_search_list_pages_and_not_their_markdown(built):
+    assert re.findall(r"[^<>]*(?:\.md|\.txt)\b", (built / "sitemap.xml").read_text("utf-8")) == []
+    indexed = json.loads((built / "pagefind/pagefind-entry.json").read_text("utf-8"))["languages"]
+    counts = {language: known["page_count"] for language, known in indexed.items()}
+    assert counts == dict.fromkeys(site.LANGUAGES, len(site.SLUGS))

@@ -79,6 +79,7 @@ def test_the_head_names_the_page_in_every_language_by_its_whole_address(built, p
         language: site.SITE_URL + site.Page(language, page.slug).path for language in site.LANGUAGES
     }
     assert soup.head.select_one("link[rel=canonical]")["href"] == site.SITE_URL + page.path
+    assert soup.head.select_one("link[type='text/markdown']")["href"] == "index.md"
 
 
 def test_the_sitemap_has_every_page_with_all_its_alternates(built):

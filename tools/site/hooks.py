@@ -18,7 +18,7 @@ from mkdocs.utils.meta import get_data
 
 from tools import freshness, notebooks
 from tools.cells.source import SourceError, read_cells, read_text, resolve
-from tools.site import badges, body, checks, search, weight
+from tools.site import badges, body, checks, plain, search, weight
 from tools.site.checks import shown
 from tools.site.mathematics import to_mathml
 from tools.site.policy import with_policy
@@ -32,6 +32,7 @@ if ".ipynb" not in utils.markdown_extensions:
 for chatty in ("static_i18n", "jupyter"):
     logging.getLogger(f"mkdocs.plugins.mkdocs_{chatty}").setLevel(logging.WARNING)
 
+HOME = "index"
 GLOSSARY = "glossary"  # the page that theme/glossary.html fills
 
 startup = {}
@@ -97,7 +98,10 @@ def on_pre_page(page, config, files):
 
 
 def on_page_markdown(markdown, page, config, files):
-    """A notebook becomes Markdown like every other page; a page with cells becomes a notebook to download."""
+    """A notebook becomes Markdown like every other page; a page with cells becomes a notebook to download.
+
+    Machines that read get the plain Markdown of both.
+    """
 
     def absolute(target):
         path, mark, anchor = target.partition("#")
@@ -106,14 +110,17 @@ def on_page_markdown(markdown, page, config, files):
 
     if page.behind == freshness.ALL and not is_notebook(page):
         markdown, _ = get_data(read_text(page.text_file))
-    page.notebook = None
     if is_notebook(page):
         with plain_errors():
-            made = notebooks.load(shown(page.file.abs_src_path))
-        page.notebook = notebooks.with_links(made, absolute)
-        markdown, page.meta = get_data(notebooks.page_markdown(made))
-    elif page.cells:
-        page.notebook = notebooks.notebook(markdown, page.cells, absolute)
+            loaded = notebooks.load(shown(page.file.abs_src_path))
+        made = notebooks.with_links(loaded, absolute)
+        markdown, page.meta = get_data(notebooks.page_markdown(loaded))
+    else:
+        made = notebooks.notebook(markdown, page.cells, absolute)
+    page.notebook = made if is_notebook(page) or page.cells else None
+    page.plain = plain.page(made, page.canonical_url)
+    if page.slug == GLOSSARY:
+        page.plain += f"\n{plain.glossary(config.extra['terms'].entries)}"
     page.notebook_name = f"{page.slug.rsplit('/', 1)[-1]}.ipynb"
     return markdown
 
@@ -130,6 +137,19 @@ def on_page_content(html, page, config, files):
     return config.extra["terms"].link(html, utils.get_relative_url(glossary.url, page.url))
 
 
+def write_beside(page, name, text):
+    path = Path(page.file.abs_dest_path).with_name(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def on_page_context(context, page, config, nav):
+    """Beside the first page of a language, the list of all: here every page has its title."""
+    if page.slug == HOME:
+        words = config.site_name, config.site_description
+        write_beside(page, "llms.txt", plain.llms(*words, nav.items, config.extra["text"]["nav"]))
+
+
 ALTERNATE = re.compile(r'\s*<link rel="alternate" href="([^"]*)"( hreflang="[^"]*">)')
 
 
@@ -144,10 +164,9 @@ def finished(html, alternate):
 
 @event_priority(-50)
 def on_post_page(output, page, config):
+    write_beside(page, "index.md", page.plain)
     if page.notebook:
-        path = Path(page.file.abs_dest_path).with_name(page.notebook_name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(notebooks.dump(page.notebook), encoding="utf-8")
+        write_beside(page, page.notebook_name, notebooks.dump(page.notebook))
     # Search engines want whole addresses.
     return finished(
         output, lambda link: f'<link rel="alternate" href="{urljoin(page.canonical_url, link[1])}"{link[2]}'

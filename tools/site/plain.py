@@ -1,0 +1,71 @@
+"""The site for machines that read: each page as plain Markdown, and a list of all, as https://llmstxt.org wants it.
+
+A page is made from its notebook, which has its cells, its outputs and its links already.
+"""
+
+import html
+import re
+
+from tools.cells.source import OUTPUT_MARK
+from tools.notebooks import ANCHOR, cell_markdown, text_of
+from tools.site.body import PLOT
+
+QUOTE = re.compile(r"(?:^> \*\*|\A> ).*(?:\n>.*)*", re.M)  # at the start of a text it goes on after a cell
+QUOTE_MARK = re.compile(r"^> ?", re.M)
+PICTURE = re.compile(r"!\[([^\]]*)\]\([^)]*\)")
+NAME = re.compile(r'aria-label="([^"]*)"')
+TO_ITSELF = re.compile(r"\]\((?=#)")
+
+
+def page(made, url):
+    """The plain Markdown of the notebook of the page at `url`."""
+    parts = {"markdown": lambda cell: prose(text_of(cell["source"]), url), "code": code}
+    return "\n\n".join(parts[cell["cell_type"]](cell) for cell in made["cells"]) + "\n"
+
+
+def prose(text, url):
+    """A text without the marks of a notebook: an admonition is a bold line and what it says."""
+    text = QUOTE.sub(lambda quote: QUOTE_MARK.sub("", quote[0]), text)
+    text = PICTURE.sub(r"[picture: \1]", ANCHOR.sub(r"\1", text))
+    return TO_ITSELF.sub(f"]({url}", text)
+
+
+def code(cell):
+    """A cell and its outputs; a plot stands as its name."""
+    return PLOT.sub(picture, cell_markdown(cell).replace(f"{OUTPUT_MARK}\n", ""))
+
+
+def picture(plot):
+    name = NAME.search(plot[0])
+    return f"[picture: {html.unescape(name[1])}]" if name else "[picture]"
+
+
+def glossary(entries):
+    """The terms of the glossary, each with its other names and its sentence."""
+    return "".join(f"- **{entry.name}**{others(entry.names)}: {entry.says}\n" for entry in entries)
+
+
+def others(names):
+    """The names of a term by language; one that two languages share stands once."""
+    return f" ({', '.join(dict.fromkeys(names.values()))})" if names else ""
+
+
+def llms(name, description, nav, loose):
+    """The list of all pages by chapter; those outside the chapters come first, below the title `loose`."""
+    chapters = {loose: [item for item in nav if not item.children]}
+    chapters |= {item.title: list(pages(item)) for item in nav if item.children}
+    lists = [f"## {title}\n\n{''.join(map(listed, found))}" for title, found in chapters.items()]
+    return "\n".join([f"# {name}\n\n> {description}\n", *lists])
+
+
+def pages(item):
+    """The pages of a part of the nav, in order."""
+    if not item.children:
+        yield item
+    for child in item.children or []:
+        yield from pages(child)
+
+
+def listed(page):
+    description = page.meta.get("description")
+    return f"- [{page.title}]({page.canonical_url}index.md){f': {description}' if description else ''}\n"
