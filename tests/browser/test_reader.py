@@ -61,6 +61,8 @@ def test_the_menu_of_a_phone_opens_and_closes_by_keyboard(tab):
     expect(link).to_be_in_viewport()
     opened.keyboard.press("Escape")
     expect(link).not_to_be_in_viewport()
+    tab.page.set_viewport_size({"width": 1300, "height": 900})
+    expect(menu).to_be_hidden()
 
 
 @pytest.mark.parametrize("language", site.LANGUAGES)
@@ -101,3 +103,18 @@ def test_a_wide_table_moves_sideways_in_its_box_and_by_keyboard(tab):
     box.focus()
     opened.keyboard.press("ArrowRight")
     opened.wait_for_function("box => box.scrollLeft > 0", arg=box.element_handle())
+
+
+@pytest.mark.parametrize(("width", "menu"), [(1300, False), (390, True)])
+def test_without_scripts_there_is_no_button_that_does_nothing(chromium, server, width, menu):
+    context = chromium.new_context(java_script_enabled=False, viewport={"width": width, "height": 800})
+    opened = context.new_page()
+    opened.goto(f"{server.url}it/masks/causal/")
+    for needs_scripts in ("[data-drawer]", ".colours", ".search-button"):
+        expect(opened.locator(needs_scripts)).to_be_hidden()
+    label, link = opened.locator("label.md-header__button"), opened.locator(".md-nav--primary").first
+    assert label.is_visible() == menu
+    if menu:
+        label.click()
+    expect(link).to_be_in_viewport()
+    context.close()
