@@ -88,6 +88,13 @@ def test_who_copies_hears_it(tab):
     expect(opened.locator("#said")).to_have_text("")
 
 
+def test_where_nothing_can_be_copied_the_program_is_shown(tab):
+    opened = tab.open("masks/causal/")
+    opened.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('not here')) }")
+    opened.locator("article [data-copy]").first.click()
+    expect(opened.get_by_role("dialog", name=text("en", "program"))).to_be_visible()
+
+
 def test_folded_answers_are_printed(tab):
     opened = tab.open("masks/causal/")
     assert opened.locator("details:not([open])").count() > 3

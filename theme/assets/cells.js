@@ -40,7 +40,9 @@ all("article pre > code, .program pre").forEach(block => sized.observe(block))
 const tools = document.getElementById("cell-tools").content
 for (const cell of all("article .language-python")) {
   cell.append(tools.cloneNode(true))
-  cell.querySelector("[data-copy]").addEventListener("click", event => copy(event.currentTarget, program(cell)))
+  cell.querySelector("[data-copy]").addEventListener("click", event => {
+    copy(event.currentTarget, program(cell)).catch(() => show(cell)) // over plain http there is no clipboard
+  })
   cell.querySelector("[data-show]").addEventListener("click", () => show(cell))
 }
 whole.querySelector("[data-copy]").addEventListener("click", event => copy(event.currentTarget, codeOf(whole)))
