@@ -60,10 +60,11 @@ def sections(text):
 def code(path):
     """For each section of a page the code in its sentences, with the first line of each piece."""
     text = FENCE.sub(blank, read_text(path))
-    found = {name: {} for name, _, _ in sections(text)}
+    found = {}
     for name, start, end in sections(text):
+        pieces = found.setdefault(name, {})
         for match in CODE.finditer(text, start, end):
-            found[name].setdefault(" ".join(match[1].split()), line_of(text, match.start()))
+            pieces.setdefault(" ".join(match[1].split()), line_of(text, match.start()))
     return found
 
 

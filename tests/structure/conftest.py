@@ -6,7 +6,7 @@ from tools.cells.source import read_cells
 
 def pytest_generate_tests(metafunc):
     """`page`: a slug of the nav; `slug`: one with cells; `language`: each; `translation`: each but English."""
-    values = {"page": PAGES, "slug": SLUGS, "language": LANGUAGES, "translation": LANGUAGES.keys() - {"en"}}
+    values = {"page": PAGES, "slug": SLUGS, "language": LANGUAGES, "translation": sorted(LANGUAGES.keys() - {"en"})}
     for name in values:
         if name in metafunc.fixturenames:
             metafunc.parametrize(name, sorted(values[name]))

@@ -25,21 +25,21 @@ button.addEventListener("click", () => {
 // --- finding one's place: the title in the header, the section in the table of contents, the menu of a phone
 
 const topic = document.querySelector(".md-header__title")
+const title = document.querySelector("h1")
 const sections = all("article :is(h2, h3)[id]")
 const entries = all(".md-nav--secondary a")
 
 function follow() {
-  topic.classList.toggle("md-header__title--active", document.querySelector("h1").getBoundingClientRect().bottom < 48)
+  topic.classList.toggle("md-header__title--active", title.getBoundingClientRect().bottom < 48)
   const atEnd = innerHeight + scrollY >= document.documentElement.scrollHeight - 2
   const here = atEnd ? sections.at(-1) : sections.findLast(heading => heading.getBoundingClientRect().top < 100)
   for (const entry of entries) {
     const isHere = entry.hash === `#${here?.id}`
-    entry.classList.toggle("md-nav__link--active", isHere)
-    if (!isHere || entry.ariaCurrent) continue
     const list = entry.closest(".md-sidebar__scrollwrap")
-    if (list) list.scrollTop = entry.offsetTop - list.clientHeight / 2
+    if (isHere && !entry.ariaCurrent) list.scrollTop = entry.offsetTop - list.clientHeight / 2
+    entry.classList.toggle("md-nav__link--active", isHere)
+    entry.ariaCurrent = isHere ? "location" : null
   }
-  for (const entry of entries) entry.ariaCurrent = entry.hash === `#${here?.id}` ? "location" : null
 }
 
 document.addEventListener("scroll", () => requestAnimationFrame(follow), { passive: true })
