@@ -149,6 +149,18 @@ def equals_reference(ours, reference, cases):
     for_all(cases, lambda case: close(ours(case), reference(case)))
 
 
+def gradients_equal(ours, reference, leaves, cases):
+    """Each of `leaves(case)`, inputs and parameters, gets from ours the gradient that the reference gives it."""
+
+    def prove(case):
+        tensors = [tensor.requires_grad_() for tensor in leaves(case)]
+        sums = [compute(case).sin().sum() for compute in (ours, reference)]
+        for mine, theirs in zip(*(torch.autograd.grad(total, tensors, materialize_grads=True) for total in sums)):
+            close(mine, theirs, 1e-9)
+
+    for_all(cases, prove)
+
+
 def steps_equal_whole(step, whole, cases):
     """One query at a time, `step(case, i)` from a cache, gives the rows of `whole(case)`, queries on axis -2."""
 

@@ -161,6 +161,13 @@ def test_a_memory_is_projected_once_and_then_nothing_is_appended():
     p.for_all(drawn(PAGE, causal=False, cross=True), prove)
 
 
+def test_the_gradients_are_those_of_an_independent_reference_even_with_empty_rows():
+    def leaves(case):
+        return [case.inputs, *case.attention.parameters()] + ([case.memory] if case.cross else [])
+
+    p.gradients_equal(ours, one_query_at_a_time, leaves, drawn(PAGE))
+
+
 def test_gradients_are_those_of_finite_differences_even_with_empty_rows():
     attention = PAGE.Attention(4, 2, causal=True).double()
     inputs = torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True)

@@ -118,6 +118,13 @@ def equals_sdpa(code):
     p.equals_reference(outputs, between_the_projections(sdpa), modules(code))
 
 
+def gradients_equal_those_of_sdpa(code):
+    def leaves(case):
+        return [case.inputs, case.memory, *case.cross.parameters()]
+
+    p.gradients_equal(outputs, between_the_projections(sdpa), leaves, modules(code))
+
+
 def equals_multihead_attention(code):
     """Its outputs, and the weights averaged over the heads."""
 
@@ -197,6 +204,7 @@ def finite_for_large_scores(code):
 
 PROPERTIES = [
     equals_sdpa,
+    gradients_equal_those_of_sdpa,
     equals_multihead_attention,
     cached_steps_equal_one_call,
     a_padded_memory_equals_the_memory_alone,
@@ -250,6 +258,7 @@ BUGS = {  # what stands in the class, what the bug makes of it, and the properti
         {MASK: "mask = is_real.logical_not_()[:, None, None, :]", "fill(~mask": "fill(mask"},
         [stateless],  # the outputs are right; the mask of the caller is not what it was
     ),
+    "weights cut from the gradient": ({FILLED: f"{FILLED}.detach()"}, [gradients_equal_those_of_sdpa]),
     "keys as values": ({"weights @ values": "weights @ keys"}, REFERENCES),
     "keys and values swapped": ({ROLES: SWAPPED}, REFERENCES),
     "heads cut by a view, not transposed": (

@@ -81,16 +81,34 @@ def causal_reference(module, inputs):
     return context @ module.to_output.weight.T + module.to_output.bias
 
 
-def evaluates_as_sdpa(code):
-    """In evaluation the module is causal attention, whatever its rate."""
+def in_evaluation(code):
+    """Draw the module, whatever its rate does in training, and its inputs."""
 
-    def prove(case):
+    def build(case):
         p.seed_modules(case.seed)
-        module = code.DropoutAttention(case.E, case.D, p=0.5).double().eval()
-        inputs = case.randn(case.B, case.T, case.E)
-        p.close(module(inputs), causal_reference(module, inputs))
+        case.module = code.DropoutAttention(case.E, case.D, p=0.5).double().eval()
+        case.inputs = case.randn(case.B, case.T, case.E)
+        return case
 
-    p.for_all(MODULES, prove)
+    return MODULES.map(build)
+
+
+def evaluates_as_sdpa(code):
+    """In evaluation the module is causal attention."""
+    p.equals_reference(
+        lambda case: case.module(case.inputs),
+        lambda case: causal_reference(case.module, case.inputs),
+        in_evaluation(code),
+    )
+
+
+def evaluates_with_the_gradients_of_sdpa(code):
+    p.gradients_equal(
+        lambda case: case.module(case.inputs),
+        lambda case: causal_reference(case.module, case.inputs),
+        lambda case: [case.inputs, *case.module.parameters()],
+        in_evaluation(code),
+    )
 
 
 def trains_with_two_draws(code):
@@ -118,7 +136,12 @@ def has_three_projections_without_bias(code):
 
 
 CLASS = p.page_code(SLUG, "class")
-MODULE_PROPERTIES = [evaluates_as_sdpa, trains_with_two_draws, has_three_projections_without_bias]
+MODULE_PROPERTIES = [
+    evaluates_as_sdpa,
+    trains_with_two_draws,
+    evaluates_with_the_gradients_of_sdpa,
+    has_three_projections_without_bias,
+]
 
 
 @pytest.mark.parametrize("holds", MODULE_PROPERTIES)
@@ -155,6 +178,11 @@ BUGS = {
         [evaluates_as_sdpa],
     ),
     "softmax over the queries": ("class", {"(scores, dim=-1)": "(scores, dim=-2)"}, MODULE_PROPERTIES[:2]),
+    "weights cut from the gradient": (
+        "class",
+        {FORWARD: f"{FORWARD}.detach()"},
+        [evaluates_with_the_gradients_of_sdpa],
+    ),
     "no dropout on the output": (
         "class",
         {"self.drop_output(self.to_output(context))": "self.to_output(context)"},

@@ -111,6 +111,14 @@ def module_by_multihead_attention(case):
     return theirs(case.inputs, case.inputs, case.inputs, attn_mask=hidden)[0]
 
 
+def module_by_sdpa(case):
+    parameters = dict(case.module.named_parameters())
+    roles = [torch.stack([case.inputs @ head for head in parameters[f"W_{role}"]], dim=1) for role in "QKV"]
+    roles = [tensor + parameters[f"b_{role}"] for tensor, role in zip(roles, "QKV")]
+    context = F.scaled_dot_product_attention(*roles, is_causal=True)
+    return sum(context[:, h] @ case.module.W_O[h] for h in range(case.H)) + case.module.b_O
+
+
 # -- what holds for the function and for the module ----------------------------------------------
 
 
@@ -123,15 +131,12 @@ def the_function_equals_sdpa_head_by_head(code):
 
 
 def the_function_has_the_gradients_of_sdpa(code):
-    def gradients(compute):
-        def of(case):
-            case.arguments = [tensor.detach().requires_grad_() for tensor in case.arguments]
-            return torch.cat([g.flatten() for g in torch.autograd.grad(compute(case).sin().sum(), case.arguments)])
-
-        return of
-
-    ours = gradients(lambda case: case.attend(*case.arguments, case.scale))
-    p.equals_reference(ours, gradients(function_by_sdpa), functions(code))
+    p.gradients_equal(
+        lambda case: case.attend(*case.arguments, case.scale),
+        function_by_sdpa,
+        lambda case: case.arguments,
+        functions(code),
+    )
 
 
 FUNCTION = [
@@ -148,6 +153,15 @@ def the_module_equals_plain_loops(code):
 def the_module_equals_multihead_attention(code):
     p.equals_reference(
         lambda case: case.module(case.inputs), module_by_multihead_attention, modules(code, same_width=True)
+    )
+
+
+def the_module_has_the_gradients_of_sdpa(code):
+    p.gradients_equal(
+        lambda case: case.module(case.inputs),
+        module_by_sdpa,
+        lambda case: [case.inputs, *case.module.parameters()],
+        modules(code),
     )
 
 
@@ -175,6 +189,7 @@ def the_mask_follows_the_device(code):
 MODULE = [
     the_module_equals_plain_loops,
     the_module_equals_multihead_attention,
+    the_module_has_the_gradients_of_sdpa,
     a_token_moves_its_own_row_and_the_later_ones,
     stateless,
     finite_for_large_scores,
@@ -247,6 +262,7 @@ def test_a_bug_of_the_mask_is_seen_by_the_probe(bug):
 @pytest.mark.parametrize(
     ("replacements", "holds"),
     [
+        ({"torch.softmax(scores, dim=-1)": "scores.softmax(-1).detach()"}, the_module_has_the_gradients_of_sdpa),
         ({"masked = torch": "self.b_O.data.mul_(2); masked = torch"}, stateless),
         ({"torch.softmax(scores, dim=-1)": "scores.exp() / scores.exp().sum(-1, True)"}, finite_for_large_scores),
         (

@@ -164,13 +164,12 @@ def equals_multihead_attention(code):
 
 
 def gradients_equal_those_of_the_sum(code):
-    def prove(case):
-        parameters, outward = list(case.attention.parameters()), case.randn(case.B, case.T, case.E)
-        ours = torch.autograd.grad(case.attention(case.inputs)[0], parameters, outward)
-        for one, other in zip(ours, torch.autograd.grad(by_the_sum(case)[0], parameters, outward)):
-            p.close(one, other, 1e-9)
-
-    p.for_all(free(code), prove)
+    p.gradients_equal(
+        lambda case: case.attention(case.inputs)[0],
+        lambda case: by_the_sum(case)[0],
+        lambda case: [case.inputs, *case.attention.parameters()],
+        free(code),
+    )
 
 
 def attend_gives_the_contexts_of_the_heads(code):

@@ -110,14 +110,7 @@ def equals_sdpa(code, kind):
 
 
 def gradients_equal_those_of_sdpa(code, kind):
-    def prove(case):
-        outward = case.randn(case.B, case.T, case.H * case.D)
-        weights = [case.inputs.requires_grad_(), *case.module.parameters()]
-        ours = torch.autograd.grad(output(case), weights, outward)
-        for mine, theirs in zip(ours, torch.autograd.grad(sdpa(case), weights, outward)):
-            p.close(mine, theirs, 1e-8)
-
-    p.for_all(cases(code, kind), prove)
+    p.gradients_equal(output, sdpa, lambda case: [case.inputs, *case.module.parameters()], cases(code, kind))
 
 
 def a_token_moves_its_own_row_and_the_later_ones(code, kind):

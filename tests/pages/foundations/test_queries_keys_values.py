@@ -155,18 +155,10 @@ def equals_multihead_attention(self_attention):
 
 
 def gradients_equal_those_of_sdpa(self_attention):
-    """The gradients of the tokens and of the three matrices, from gradients of the contexts drawn at random."""
-
-    def gradients(attention, case):
-        given = [tensor.clone().requires_grad_() for tensor in case.given]
-        return torch.autograd.grad(attention(*given), given, case.outward)
-
-    def prove(case):
-        case.outward = case.randn(case.T, case.width)
-        for ours, theirs in zip(gradients(self_attention, case), gradients(sdpa, case)):
-            p.close(ours, theirs, 1e-9)
-
-    p.for_all(MATRICES, prove)
+    """The gradients of the tokens and of the three matrices."""
+    p.gradients_equal(
+        lambda case: self_attention(*case.given), lambda case: sdpa(*case.given), lambda case: case.given, MATRICES
+    )
 
 
 def shuffled_tokens_give_shuffled_contexts(self_attention):

@@ -105,6 +105,13 @@ def equals_sdpa(code, kind):
     p.equals_reference(lambda case: case.attend(case.batch), sdpa, cases(code, kind))
 
 
+def gradients_equal_those_of_sdpa(code, kind):
+    def leaves(case):
+        return [case.batch, *(case.attend.parameters() if kind == "module" else [])]
+
+    p.gradients_equal(lambda case: case.attend(case.batch), sdpa, leaves, cases(code, kind))
+
+
 def the_start_of_a_sequence_equals_that_start_alone(code, kind):
     """The items of a batch end at different lengths, and what comes after them is padding."""
 
@@ -148,6 +155,7 @@ def finite_for_large_scores(code, kind):
 
 PROPERTIES = [
     equals_sdpa,
+    gradients_equal_those_of_sdpa,
     the_start_of_a_sequence_equals_that_start_alone,
     a_token_moves_its_own_row_and_the_later_ones,
     row_0_is_value_0,
@@ -213,6 +221,7 @@ BUGS = {  # what the bug makes of the lines of both cells, and the properties th
     ),
 }
 BUGS_OF_THE_MODULE = {
+    "weights cut from the gradient": ({SOFTMAX: f"{SOFTMAX}.detach()"}, [gradients_equal_those_of_sdpa]),
     "not scaled": ({" / D**0.5": ""}, [equals_sdpa]),
     "scaled by the width of a token": ({"D**0.5": "E**0.5"}, [equals_sdpa]),
     "keys as values": ({"weights @ values": "weights @ keys"}, [equals_sdpa, row_0_is_value_0]),

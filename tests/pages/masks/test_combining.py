@@ -100,13 +100,12 @@ def test_the_module_computes_what_an_independent_reference_computes(reference):
 
 
 def test_the_parameters_of_the_module_get_the_gradients_of_sdpa():
-    def prove(case):
-        parameters = list(case.attend.parameters())
-        ours = torch.autograd.grad(case.attend(case.batch, case.padding).pow(2).sum(), parameters)
-        for mine, theirs in zip(ours, torch.autograd.grad(sdpa(case).pow(2).sum(), parameters)):
-            p.close(mine, theirs)
-
-    p.for_all(with_module(PAGE), prove)
+    p.gradients_equal(
+        lambda case: case.attend(case.batch, case.padding),
+        sdpa,
+        lambda case: case.attend.parameters(),
+        with_module(PAGE),
+    )
 
 
 # -- what holds for the module -------------------------------------------------------------------
