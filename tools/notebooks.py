@@ -6,6 +6,7 @@ import re
 from tools.cells.source import INCLUDE, OUTPUT_MARK, SourceError, read_text
 from tools.translations import FRONT_MATTER
 
+SVG = "image/svg+xml"
 DESCRIPTION = re.compile(r"^description: *(.+)$", re.M)
 ADMONITION = re.compile(r'(?:!!!|\?\?\?\+?) +([\w-]+)(?: +"(.*)")?')
 HEADING = re.compile(r"^(#+ .*?) *\{#([\w-]+)\}$", re.M)
@@ -101,11 +102,18 @@ def dump(made):
 
 
 def load(path):
-    """The notebook of a file; `SourceError` where it is none."""
+    """The notebook of a file; `SourceError` where it is none that `nox -s labs` writes."""
     try:
-        return json.loads(read_text(path))
+        made = json.loads(read_text(path))
     except json.JSONDecodeError as error:
         raise SourceError(f"{path}:{error.lineno}: not a notebook ({error.msg}); write it anew: nox -s labs") from None
+    if not isinstance(made, dict) or "cells" not in made:
+        raise SourceError(f"{path}:1: not a notebook (it has no cells); write it anew: nox -s labs")
+    for cell in made["cells"]:
+        for output in cell.get("outputs", []):
+            if output["output_type"] != "stream" and SVG not in output.get("data", {}):
+                raise SourceError(f"{path}: {cell['id']!r} shows neither a print nor a figure; mend its cell")
+    return made
 
 
 def page_markdown(made):
@@ -125,7 +133,7 @@ def cell_markdown(cell):
 def output_markdown(output):
     if output["output_type"] == "stream":
         return f"{OUTPUT_MARK}\n```text\n{text_of(output['text']).rstrip()}\n```"
-    picture = text_of(output["data"]["image/svg+xml"])
+    picture = text_of(output["data"][SVG])
     return f'<div class="plot">{picture[picture.index("<svg") :].rstrip()}</div>'
 
 

@@ -10,7 +10,7 @@ import sys
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from playwright.sync_api import sync_playwright
 
@@ -119,7 +119,7 @@ def serve(folder):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self):
-            status, path = find(folder, urlsplit(self.path).path)
+            status, path = find(folder, unquote(urlsplit(self.path).path))
             body = compressed(path.read_bytes())
             server.visits.append(Visit(self.path, status, len(body)))
             self.send_response(status)

@@ -116,7 +116,7 @@ def read_text(path):
     if data.startswith(codecs.BOM_UTF8):
         raise SourceError(f"{path}:1: begins with a byte order mark; save the file as UTF-8 without BOM")
     try:
-        return data.decode("utf-8").replace("\r\n", "\n")
+        return data.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise SourceError(

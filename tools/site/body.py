@@ -4,7 +4,8 @@ import html
 import re
 from pathlib import Path
 
-from tools.cells.source import OUTPUT_MARK, read_text
+from tools.cells.source import OUTPUT_MARK, SourceError, read_text
+from tools.site.checks import shown
 from tools.site.outputs import tint
 
 OUTPUT = re.compile(
@@ -19,6 +20,7 @@ STYLE = re.compile(r' style="([^"]*)"')
 LINE = re.compile(r' d="[^"]*"')
 TOO_FINE = re.compile(r"(\.\d)\d+")
 DECLARATION = re.compile(r"([\w-]+):\s*([^;]+)")
+SCRIPT = re.compile(r"<script|\son\w+\s*=", re.I)
 ROOT_ATTRIBUTE = re.compile(r'\s(?:aria-label|class|height|role|width|xmlns)="[^"]*"')
 
 
@@ -60,6 +62,8 @@ def inline_pictures(body, assets):
         if not path.is_file():
             return match[0]
         drawing = re.search(r"<svg\b([^>]*)(>.*</svg>)", read_text(path), re.S)
+        if not drawing or SCRIPT.search(drawing[0]):
+            raise SourceError(f"{shown(path)}:1: not an SVG picture, or one with a script; save it as a plain SVG")
         attributes = ROOT_ATTRIBUTE.sub("", drawing[1])
         return f'<svg class="picture" role="img" aria-label="{match[1]}"{attributes}{drawing[2]}'
 

@@ -1,10 +1,23 @@
-"""What must hold before anything is built."""
+"""What must hold before anything is built, and before a page is read."""
 
 import os
+import re
 import socket
 from pathlib import Path
 
-from tools.cells.source import SourceError
+from tools import freshness
+from tools.cells.source import SourceError, read_text
+from tools.translations import CODE, FENCE, FRONT_MATTER, PARTS, blank, line_of
+
+LINKED = ("glossary.md", "verified.md")  # from every page with terms, from every page with cells
+UNCLOSED = re.compile(r"^ *(```|~~~)(?:\w|$)|--8<--", re.M)
+COMMENT = re.compile(r"<!--.*?-->", re.S)
+TITLE = re.compile(r"^# \S", re.M)
+HEADING = re.compile(r"^#+ .*", re.M)
+BLOCK = re.compile(r"^( *)(?:!!!|\?\?\?\+?) .*$", re.M)
+TAG = re.compile(r"<(/?)([a-z][a-z0-9]*)((?:\s[^<>]*)?)>", re.I)
+HANDLER = re.compile(r"\son\w+\s*=", re.I)
+VOID = {"area", "br", "col", "hr", "img", "input", "source", "wbr"}
 
 
 def check_port(host, port):
@@ -22,6 +35,9 @@ def check_port(host, port):
 
 def check_pages(nav, docs, languages):
     """`SourceError` where a page of the nav is not there in a language, which MkDocs would fill with English."""
+    for page in LINKED:
+        if page not in nav_pages(nav):
+            raise SourceError(f"mkdocs.yml: the nav lacks {page}, to which other pages lead; add it")
     for page in nav_pages(nav):
         for language in languages:
             path = Path(docs, language, page)
@@ -37,6 +53,64 @@ def nav_pages(item):
     if isinstance(item, str):
         return [item]
     return [page for part in (item.values() if isinstance(item, dict) else item) for page in nav_pages(part)]
+
+
+def check_glossary(nav, path, terms):
+    """`SourceError` where a term is introduced by no page of the nav."""
+    slugs = {page.rpartition(".")[0] for page in nav_pages(nav)}
+    for entry in terms.entries:
+        slug = entry.where.partition("#")[0]
+        if slug not in slugs:
+            raise SourceError(f"{path}: {entry.id!r} is introduced on {slug!r}, which the nav lacks; mend its `where`")
+
+
+def check_text(path, templates):
+    """`SourceError` where a page has no title or no such template, swallows what follows, or holds a script."""
+    text, front = read_text(path), freshness.front_matter(path)
+
+    def refuse(position, message):
+        raise SourceError(f"{path}:{line_of(text, position)}: {message}")
+
+    if text.startswith("---\n") and not front:
+        refuse(0, "the front matter is empty or has no closing ---; write, for example, `description: ...` and ---")
+    if not isinstance(front.get("description", ""), str):
+        refuse(0, "the description is not a text; put it between quotes")
+    if "template" in front and not Path(templates, str(front["template"])).is_file():
+        refuse(0, f"there is no template {templates}/{front['template']}; mend its name or leave it out")
+    for block in FENCE.finditer(text):
+        if UNCLOSED.search(block[0], block[0].index("\n"), len(block[0].rstrip(" `~"))):
+            refuse(block.start(), "the block that begins here is not closed where it ends; close it with ``` on a line")
+    prose = FENCE.sub(blank, FRONT_MATTER.sub(blank, text))
+    if found := re.search("^ *(?:```|~~~)", prose, re.M):
+        refuse(found.start(), "the block that begins here is not closed; close it with ``` alone on a line")
+    freshness.sections(text, path)
+    if not TITLE.search(prose):
+        refuse(0, "the page has no title; write it as `# Title`")
+    for block in BLOCK.finditer(prose):
+        if not re.compile(rf"(?:\n[ \t]*)*\n{block[1]}(?: {{4}}|\t)").match(text, block.end()):
+            refuse(block.start(), "the text of this block is not below it, indented by four spaces")
+    prose = COMMENT.sub(blank, CODE.sub(blank, prose))
+    for heading in HEADING.finditer(prose):
+        if PARTS["formula"].search(heading[0]):
+            refuse(heading.start(), "menus show a heading, too, and no formula can stand there; write text or code")
+    check_tags(PARTS["formula"].sub(blank, prose), refuse)
+
+
+def check_tags(prose, refuse):
+    """Call `refuse` where HTML in a text is not closed, or is a script."""
+    if "<!--" in prose:
+        refuse(prose.index("<!--"), "the comment that begins here is not closed; close it with -->")
+    opened = []
+    for tag in TAG.finditer(prose):
+        closes, name = tag[1], tag[2].lower()
+        if name == "script" or HANDLER.search(tag[3]):
+            refuse(tag.start(), f"a page holds no script; to show it, write `{tag[0]}` between backticks")
+        if closes and (not opened or opened.pop()[0] != name):
+            refuse(tag.start(), f"{tag[0]} closes nothing here; take it out, or close what stands inside first")
+        if not closes and name not in VOID and not tag[3].endswith("/"):
+            opened.append((name, tag.start()))
+    if opened:
+        refuse(opened[-1][1], f"<{opened[-1][0]}> is not closed; close it, or write it between backticks")
 
 
 def shown(path):

@@ -1,9 +1,11 @@
 """What MkDocs calls while it builds the site. Each hook is thin: the work is done by functions elsewhere in tools/."""
 
+import functools
 import logging
 import re
 import sys
 from contextlib import contextmanager
+from html import escape, unescape
 from pathlib import Path
 from posixpath import dirname, join, normpath
 from urllib.parse import urljoin
@@ -18,7 +20,7 @@ from mkdocs.utils.meta import get_data
 
 from tools import freshness, notebooks
 from tools.cells.source import SourceError, read_cells, read_text, resolve
-from tools.site import badges, body, checks, plain, search, weight
+from tools.site import badges, body, checks, once, plain, search, weight
 from tools.site.checks import shown
 from tools.site.mathematics import to_mathml
 from tools.site.policy import with_policy
@@ -36,6 +38,8 @@ HOME = "index"
 GLOSSARY = "glossary"  # the page that theme/glossary.html fills
 
 startup = {}
+templates = once.Templates()
+kept = once.Kept()
 
 
 @contextmanager
@@ -56,15 +60,26 @@ def on_config(config):
     """After static-i18n has put in the words of the language that is built now."""
     i18n = config.plugins["i18n"]
     config.mdx_configs["toc"]["permalink_title"] = config.extra["text"]["permalink"]
+    any_language = {"name": "*", "class": "highlight", "format": once.fence}
+    config.mdx_configs["pymdownx.superfences"] = {"custom_fences": [any_language]}
     languages = [language.locale for language in i18n.config.languages]
+    glossary = Path(shown(ROOT / "languages/glossary.csv"))
     with plain_errors():
-        config.extra["terms"] = Terms(Path(shown(ROOT / "languages/glossary.csv")), i18n.current_language, languages)
+        config.extra["source"] = read_text(config.config_file_path)
+        source = languages, read_text(glossary)
+        new = functools.partial(Terms, glossary, i18n.current_language, languages)
+        config.extra["terms"] = kept(("terms", i18n.current_language), source, new)
     if startup.pop("port", False):  # only once: a preview that builds again holds its port itself
         with plain_errors():
             checks.check_port(*config.dev_addr)
     if not i18n.building:
         with plain_errors():
             checks.check_pages(config.nav, config.docs_dir, i18n.build_languages)
+            checks.check_glossary(config.nav, glossary, config.extra["terms"])
+
+
+def on_env(env, config, files):
+    env.bytecode_cache = templates
 
 
 def source_of(page):
@@ -86,6 +101,8 @@ def on_pre_page(page, config, files):
     page.slug = page.file.norm_src_uri.rsplit(".", 1)[0]
     snippets = Path(shown(ROOT / "snippets"))
     with plain_errors():
+        if not is_notebook(page):
+            checks.check_text(freshness.text_of(source_of(page)), shown(ROOT / "theme"))
         page.behind = freshness.front_matter(source_of(page)).get("behind", [])
         page.text_file = freshness.text_of(source_of(page))
     path = snippets / f"{page.slug}.md"
@@ -117,19 +134,45 @@ def on_page_markdown(markdown, page, config, files):
         markdown, page.meta = get_data(notebooks.page_markdown(loaded))
     else:
         made = notebooks.notebook(markdown, page.cells, absolute)
+    if "description" in page.meta:
+        page.meta["description"] = escape(page.meta["description"])
     page.notebook = made if is_notebook(page) or page.cells else None
     page.plain = plain.page(made, page.canonical_url)
     if page.slug == GLOSSARY:
         page.plain += f"\n{plain.glossary(config.extra['terms'].entries)}"
+    keep_rendered(page, (markdown, config.extra["source"], page.cells, [file.src_uri for file in files]))
     page.notebook_name = f"{page.slug.rsplit('/', 1)[-1]}.ipynb"
     return markdown
 
 
+def keep_rendered(page, source):
+    """Let MkDocs render a page only where it is made of something else than in the last build of a preview."""
+    render = page.render
+
+    def changes(config, files):
+        before = dict(vars(page))
+        render(config, files)
+        changed = {name: value for name, value in vars(page).items() if before.get(name) is not value}
+        return {name: value for name, value in changed.items() if name != "links_to_anchors"}  # in files of this build
+
+    def rendered(config, files):
+        vars(page).update(kept(("rendered", page.file.src_uri), source, lambda: changes(config, files)))
+
+    page.render = rendered
+
+
 def on_page_content(html, page, config, files):
+    page.title = escape(unescape(str(page.title)))  # from the nav or the front matter it may be anything
+    source = html, config.extra["source"], config.extra["terms"], page.behind, page.cells, page.ran_on
+    html = kept(("finished", page.file.src_uri), source, lambda: finished_body(html, page, config, files))
+    with plain_errors():
+        return body.inline_pictures(html, Path(config.docs_dir, "assets"))
+
+
+def finished_body(html, page, config, files):
     with plain_errors():
         html = to_mathml(html, page.text_file)
-        html = body.inline_pictures(html, Path(config.docs_dir, "assets"))
-    html = body.show_outputs(body.plain_plots(weight.trim_code(html)), config.extra["text"]["output"])
+    html = body.show_outputs(body.plain_plots(html), config.extra["text"]["output"])
     html = body.say_devices(body.scrolling_tables(html), [page.ran_on.get(cell.name) for cell in page.cells])
     if page.slug == GLOSSARY or page.behind == freshness.ALL:
         return html
@@ -180,10 +223,17 @@ def on_post_template(output_content, template_name, config):
     return output_content
 
 
+def on_pre_build(config):
+    search.wait()
+
+
 @event_priority(-200)
 def on_post_build(config):
-    """After the last language."""
+    """After the last language. A preview looks the same untrimmed, and is shown before it can be searched."""
     if not config.plugins["i18n"].building:
+        if startup.get("preview"):
+            search.index_in_background(config.site_dir)
+            return
         weight.trim(Path(config.site_dir))
         with plain_errors():
             search.index(config.site_dir)

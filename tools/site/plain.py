@@ -67,5 +67,6 @@ def pages(item):
 
 
 def listed(page):
-    description = page.meta.get("description")
-    return f"- [{page.title}]({page.canonical_url}index.md){f': {description}' if description else ''}\n"
+    description = html.unescape(page.meta.get("description", ""))
+    title, url = html.unescape(page.title), page.canonical_url.replace(" ", "%20")
+    return f"- [{title}]({url}index.md){f': {description}' if description else ''}\n"

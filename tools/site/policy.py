@@ -5,6 +5,7 @@ import hashlib
 import re
 
 INLINE = re.compile(r"<script(?![^>]*\bsrc=)[^>]*>(.*?)</script>", re.S)
+ARTICLE = re.compile(r"<article\b.*</article>", re.S)
 CHARSET = '<meta charset="utf-8">'
 POLICY = (
     "default-src 'none'; script-src 'self' 'wasm-unsafe-eval' {hashes}; style-src 'self' 'unsafe-inline'; "
@@ -13,11 +14,11 @@ POLICY = (
 
 
 def with_policy(page):
-    """A page with a Content-Security-Policy that names its inline scripts by their hashes.
+    """A page with a Content-Security-Policy that names the inline scripts of its theme by their hashes.
 
     Pagefind is WebAssembly, the pictures in style sheets are data, and MathML comes with styles of its own.
     """
-    digests = {hashlib.sha256(script.encode()).digest() for script in INLINE.findall(page)}
+    digests = {hashlib.sha256(script.encode()).digest() for script in INLINE.findall(ARTICLE.sub("", page))}
     hashes = " ".join(sorted(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests))
     policy = POLICY.format(hashes=hashes)
     return page.replace(CHARSET, f'{CHARSET}<meta http-equiv="Content-Security-Policy" content="{policy}">', 1)

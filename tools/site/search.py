@@ -6,9 +6,11 @@ query likewise, and takes the marked spaces out of what it shows.
 """
 
 import json
+import logging
 import re
 import shutil
 import subprocess
+import threading
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -20,6 +22,9 @@ HAN = r"[\u3000-\u9fff\uff00-\uffef]"  # and its punctuation
 BOUNDARY = re.compile(rf"(?<={HAN})(?=\S)|(?<=\S)(?={HAN})|(?<=\w[’'.])(?=[^\W\d])")
 SPACE = "\u2060 "
 TAG = re.compile(r"(<[^>]*>)")
+
+log = logging.getLogger(f"mkdocs.{__name__}")
+background = []
 
 
 def index(site):
@@ -41,6 +46,25 @@ def index(site):
         unused.unlink()
     entry = output / "pagefind-entry.json"  # the only file whose order changes from run to run
     entry.write_text(json.dumps(json.loads(entry.read_text("utf-8")), sort_keys=True), encoding="utf-8")
+
+
+def index_in_background(site):
+    """Index the pages of a preview while it is shown already."""
+
+    def attempt():
+        try:
+            index(site)
+        except (OSError, SourceError) as error:  # the preview may have ended
+            log.warning("the search of this preview is not ready: %s", error)
+
+    background.append(threading.Thread(target=attempt, daemon=True))
+    background[-1].start()
+
+
+def wait():
+    """Wait for the index of the build before, whose folder is about to be emptied."""
+    while background:
+        background.pop().join()
 
 
 def space_words(page):

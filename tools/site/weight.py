@@ -1,4 +1,4 @@
-"""Leave out what no page of the site uses: rules of Material's style sheets, and the spans of uncoloured code."""
+"""Leave out what no page of the site uses: rules of Material's style sheets."""
 
 import re
 
@@ -15,8 +15,6 @@ USED_VARIABLE = re.compile(r"var\((--[\w-]+)")
 CLASSES = re.compile(r'\bclass="([^"]*)"')
 ATTRIBUTES = re.compile(r'\b(dir|data-md-[\w-]+)="([^"]*)"')
 WORD = re.compile(r"[\w-]+")
-
-PLAIN_TOKEN = re.compile(r'<span class="(?:n|o|p|w)">([^<]*)</span>')
 
 
 def names(pages, scripts):
@@ -41,11 +39,6 @@ def trim_styles(css, used, others=""):
     css = EMPTY_BLOCK.sub("", RULE.sub(keep, css))
     read = set(USED_VARIABLE.findall(css + others))
     return VARIABLE.sub(lambda match: match[0] if match[1] in read else "", css)
-
-
-def trim_code(body):
-    """Code without a span around each name, operator and bracket, which have the colour of the text."""
-    return PLAIN_TOKEN.sub(r"\1", body)
 
 
 def trim(site):

@@ -1,0 +1,78 @@
+"""What an author may write, however odd, is built, shown to the letter, and runs nothing."""
+
+import json
+
+import pytest
+
+from tests.browser import site
+from tests.browser.conftest import open_tab
+from tests.browser.test_search import search
+from tests.cells.project import cell
+
+TITLE = """<script>alert(1)</script></title> & "quotes" code and 🚀"""
+DESCRIPTION = """</title><script>alert(2)</script> & "quotes" """.strip()
+CELLS = {
+    "many": ("".join(f"x{number} = {number}\n" for number in range(2000)) + "print(x1)\n", "1\n"),
+    "wide": (f'x = "{"<&" * 5000}"\nprint(len(x))\n', "10000\n"),
+    "markup": ('print("</code><script>alert(3)</script>")\n', "</code><script>alert(3)</script>\n"),
+}
+PAGE = f"""---
+description: '{DESCRIPTION}'
+---
+
+# `<script>alert(1)</script></title>` & "quotes" `code` and 🚀
+
+{"".join(f'--8<-- "hostile.md:{name}"{chr(10)}{chr(10)}' for name in CELLS)}
+## 🚀 {{#rocket}}
+
+{"w" * 10000} softmax
+
+## العربية {{#arabic}}
+
+الانتباه هو متوسط مرجح softmax للقيم.
+{{: dir=rtl lang=ar }}
+"""
+SPACES = "# Spaces\n\nBack to [the rocket](hostile.md#rocket).\n"
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory):
+    """A site with two more pages in English."""
+    project = site.copy_project(tmp_path_factory.mktemp("project"))
+    snippet = "\n".join(cell(name, *parts) for name, parts in CELLS.items())
+    for name, text in {"snippets/hostile": snippet, "docs/en/hostile": PAGE, "docs/en/two words": SPACES}.items():
+        (project / f"{name}.md").write_text(text, encoding="utf-8")
+    settings = (project / "mkdocs.yml").read_text("utf-8")
+    nav = "  - glossary.md\n  - hostile.md\n  - two words.md\n"
+    (project / "mkdocs.yml").write_text(settings.replace("  - glossary.md\n", nav, 1), encoding="utf-8")
+    site.build(project / "site", root=project, ONLY_LANGUAGE="en")
+    return project / "site"
+
+
+def test_every_place_shows_the_title_to_the_letter_and_no_script_runs(hostile, chromium):
+    with site.serve(hostile) as server, open_tab(chromium, server) as tab:
+        opened = tab.page
+        opened.on("dialog", lambda dialog: tab.faults.append(f"a script ran: {dialog.message}"))
+        tab.open("hostile/")
+        assert opened.title().startswith(f"{TITLE} - ")
+        assert opened.locator("h1").inner_text().startswith(TITLE)
+        assert TITLE in opened.locator(".md-nav--primary a").all_inner_texts()
+        assert opened.locator("meta[name=description]").get_attribute("content") == DESCRIPTION
+        assert opened.locator(".output").last.inner_text().strip() == CELLS["markup"][1].strip()
+        assert opened.locator("#arabic + p").evaluate("p => getComputedStyle(p).direction") == "rtl"
+        assert opened.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        tab.open("two words/").locator("article p a").click()
+        opened.wait_for_url("**/hostile/#rocket")
+        search(opened, "quotes")
+        assert TITLE in opened.locator(".search__page strong").all_inner_texts()
+        tab.open("verified/")
+        assert TITLE in opened.locator(".verified th").all_inner_texts()
+
+
+def test_what_machines_read_has_the_title_and_the_cells_to_the_letter(hostile):
+    listed = f"- [{TITLE}]({site.SITE_URL}hostile/index.md): {DESCRIPTION}\n"
+    assert listed in (hostile / "llms.txt").read_text("utf-8")
+    assert f"{site.SITE_URL}two%20words/index.md" in (hostile / "llms.txt").read_text("utf-8")
+    made = json.loads((hostile / "hostile/hostile.ipynb").read_text("utf-8"))
+    code = [cell for cell in made["cells"] if cell["cell_type"] == "code"]
+    assert [(cell["source"] + "\n", cell["outputs"][0]["text"]) for cell in code] == list(CELLS.values())

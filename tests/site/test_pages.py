@@ -1,0 +1,101 @@
+"""A page that would swallow a part of itself, or run a script, is refused with its line and the mend."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from tools.cells.source import SourceError
+from tools.notebooks import load
+from tools.site.body import inline_pictures
+from tools.site.checks import check_glossary, check_pages, check_text
+from tools.site.once import Kept
+from tools.site.policy import with_policy
+
+HEAD = "---\ndescription: A page.\n---\n\n# Title\n\n"
+
+
+@pytest.fixture
+def check(tmp_path):
+    def check(text):
+        path = tmp_path / "page.md"
+        path.write_text(text, encoding="utf-8")
+        check_text(path, tmp_path)
+
+    return check
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "said"),
+    [
+        ("", 1, "the page has no title"),
+        ("---\ndescription: A page.\n\n# Title\n", 1, "no closing ---"),
+        ("---\ndescription: 3\n---\n# Title\n", 1, "the description is not a text"),
+        ("---\ntemplate: glosary.html\n---\n# Title\n", 1, "there is no template .*glosary.html"),
+        (f"{HEAD}```python\nx = 1\n", 7, "the block that begins here is not closed"),
+        (f"{HEAD}```python\nx = 1\n\n```python\ny = 2\n```\n", 7, "is not closed where it ends"),
+        (f'{HEAD}```text\n\n--8<-- "masks/causal.md:leak"\n\n```\n', 7, "is not closed where it ends"),
+        (f"{HEAD}??? note\nNot indented.\n", 7, "the text of this block is not below it"),
+        (f"{HEAD}<div>\n\nOpen.\n", 7, "<div> is not closed"),
+        (f"{HEAD}Text.\n\n</article>\n", 9, "</article> closes nothing"),
+        (f"{HEAD}<!-- open\n", 7, "the comment that begins here is not closed"),
+        (f"{HEAD}<script>alert(1)</script>\n", 7, "a page holds no script; .* `<script>` between backticks"),
+        (f'{HEAD}<b onclick="alert(1)">Here.</b>\n', 7, "a page holds no script"),
+        (f"{HEAD}## About $x$ {{#x}}\n", 7, "no formula can stand"),
+        (f"{HEAD}## A {{#a}}\n\n## B {{#a}}\n", 1, "two sections have the id 'a'"),
+    ],
+)
+def test_a_slip_is_named_with_its_line_and_the_mend(check, text, line, said):
+    with pytest.raises(SourceError, match=rf"page\.md:{line}: .*{said}"):
+        check(text)
+
+
+def test_what_only_looks_like_a_slip_is_left_alone(check):
+    check(
+        f"{HEAD}`<script>`, <https://example.org>, $a <b$, 1 < 2 > 0, a<br>b, <!-- a <div> -->\n\n"
+        "```html\n<div>\n<script>\n```\n\n!!! note\n\n\tWith a tab.\n\n??? tip\n\n    ```python\n    x = 1\n    ```\n\n"
+        '<p dir="rtl">العربية</p>\n'
+    )
+
+
+def test_a_nav_without_a_page_that_others_lead_to_is_refused(tmp_path):
+    with pytest.raises(SourceError, match=r"the nav lacks glossary\.md"):
+        check_pages(["index.md", "verified.md"], tmp_path, [])
+
+
+def test_a_term_that_no_page_introduces_is_refused():
+    entry = SimpleNamespace(id="leak", where="masks/casual#leak")
+    with pytest.raises(SourceError, match=r"glossary\.csv: 'leak' is introduced on 'masks/casual'"):
+        check_glossary(["masks/causal.md"], "glossary.csv", SimpleNamespace(entries=[entry]))
+
+
+@pytest.mark.parametrize("drawing", ["no picture", "<svg><script>alert(1)</script></svg>"])
+def test_a_picture_that_is_none_or_holds_a_script_is_refused(tmp_path, drawing):
+    (tmp_path / "a.svg").write_text(drawing, encoding="utf-8")
+    with pytest.raises(SourceError, match=r"a\.svg:1: not an SVG picture, or one with a script"):
+        inline_pictures('<img alt="A" src="../assets/a.svg">', tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{}", ":1: not a notebook"),
+        ('{"cells": [{"id": "a", "outputs": [{"output_type": "error"}]}]}', "'a' shows neither a print nor a figure"),
+    ],
+)
+def test_a_notebook_that_no_lab_wrote_is_refused(tmp_path, text, said):
+    (tmp_path / "lab.ipynb").write_text(text, encoding="utf-8")
+    with pytest.raises(SourceError, match=said):
+        load(tmp_path / "lab.ipynb")
+
+
+def test_a_policy_allows_the_scripts_of_the_theme_and_none_of_the_article():
+    page = '<meta charset="utf-8"><script>theme()</script><article>{}</article>'
+    assert with_policy(page.format("<script>page()</script>")).count("sha256-") == 1
+    assert with_policy(page.format("</article><script>page()</script>")).count("sha256-") == 1
+
+
+def test_what_is_kept_is_made_anew_only_from_another_source():
+    kept, made = Kept(), []
+    for source in ("a", "a", "b", "a"):
+        assert kept("page", source, lambda source=source: made.append(source) or source) == source
+    assert made == ["a", "b", "a"]
