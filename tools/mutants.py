@@ -24,7 +24,7 @@ import torch
 
 from tests.pages import exercise, properties
 from tools.cells.record import write_atomically
-from tools.cells.source import read_cells
+from tools.cells.source import SourceError, read_cells
 
 REPORT = Path("tests/pages/mutants.md")
 SECONDS = 120  # for the tests of one mutant; one that runs longer is caught
@@ -323,4 +323,7 @@ def main(slugs):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    try:
+        main(sys.argv[1:])
+    except SourceError as error:
+        sys.exit(str(error))

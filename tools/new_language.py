@@ -5,7 +5,6 @@ import csv
 import io
 import json
 import re
-import shutil
 import sys
 from pathlib import Path
 
@@ -43,7 +42,7 @@ def add(code, name):
     for path in DOCS.glob("en/**/*.md"):
         write_atomically(DOCS / code / path.relative_to(DOCS / "en"), untranslated(path))
     for path in DOCS.glob("en/**/*.ipynb"):
-        shutil.copy(path, DOCS / code / path.relative_to(DOCS / "en"))
+        write_atomically(DOCS / code / path.relative_to(DOCS / "en"), read_text(path))
     write_atomically(style_of(code), STYLE.format(name=name))
     write_atomically(GLOSSARY, glossary(code))
     write_atomically(CONFIGURATION, configuration(code, name))  # last: until then the site does not know the language

@@ -1,13 +1,27 @@
 """A record counts a cell as verified only while its program and its output are the recorded ones."""
 
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
-from tests.cells.project import cell
-from tools.cells.record import read_record, still_verified, write_record
+from tests.cells.project import ROOT, cell
+from tools.cells.record import read_record, still_verified, write_atomically, write_record
 from tools.cells.source import SourceError, digest, read_cells
 
 PAGE = {"date": "2026-11-20", "device": "x86_64", "torch": "2.13.0", "python": "3.11.7"}
 SETUP, SHOW, OTHER = cell("setup", "x = 1\n"), cell("show", "print(x)\n", "1\n"), cell("other", "print(2)\n", "2\n")
+
+STUCK = """
+import pathlib, sys, time
+from tools.cells.record import write_atomically
+
+pathlib.Path.replace = lambda *_: time.sleep(60)
+write_atomically(sys.argv[1], "after")
+"""
 
 
 @pytest.fixture
@@ -65,3 +79,36 @@ def test_a_corrupt_record_says_how_to_mend_it(tmp_path, text, message):
         read_record(path)
     assert message in str(error.value)
     assert "nox -s update" in str(error.value)
+
+
+@pytest.mark.parametrize("failing", ["write_text", "replace"])
+def test_a_file_that_cannot_be_written_is_named_and_stays_whole(tmp_path, monkeypatch, failing):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    path = tmp_path / "page.md"
+    path.write_text("before")
+    monkeypatch.setattr(Path, failing, full)
+    with pytest.raises(SourceError, match=r"page\.md cannot be written \(No space left on device\) and is as it was"):
+        write_atomically(path, "after")
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("page.md", "before")]
+
+
+def test_a_file_is_whole_after_a_kill(tmp_path):
+    path = tmp_path / "page.md"
+    path.write_text("before")
+    child = subprocess.Popen([sys.executable, "-c", STUCK, path], cwd=ROOT)
+    while not list(tmp_path.glob(".page.md.*")):
+        assert child.poll() is None
+    child.kill()
+    child.wait()
+    assert path.read_text() == "before"
+
+
+def test_a_file_that_may_not_be_written_is_left_alone(tmp_path, monkeypatch):
+    path = tmp_path / "page.md"
+    path.write_text("before")
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write everywhere
+    with pytest.raises(SourceError, match=r"page\.md cannot be written \(Permission denied\)"):
+        write_atomically(path, "after")
+    assert path.read_text() == "before"

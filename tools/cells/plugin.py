@@ -321,11 +321,14 @@ def pytest_collection_finish(session):
 
 def pytest_sessionfinish(session):
     config = session.config
-    if config.option.record:
-        for file, names in config.stash[passed].items():
-            record(file, names, config.option.device)
-    for path, outputs in config.stash[prints].items():
-        write_atomically(path, with_outputs(path, outputs))
+    try:
+        if config.option.record:
+            for file, names in config.stash[passed].items():
+                record(file, names, config.option.device)
+        for path, outputs in config.stash[prints].items():
+            write_atomically(path, with_outputs(path, outputs))
+    except SourceError as error:
+        pytest.exit(str(error), returncode=1)
 
 
 def record(file, names, device):

@@ -6,6 +6,8 @@
 A page may call a cell verified only while its digest is still the recorded one.
 """
 
+import contextlib
+import errno
 import json
 import os
 import shutil
@@ -40,17 +42,27 @@ def write_record(path, pages):
 
 
 def write_atomically(path, text):
-    """Replace a file by one rename, so that a crash leaves the old one; a link stays a link, the mode stays."""
+    """Replace a file by one rename, so that a crash leaves the old one; a link stays a link, the mode stays.
+
+    `SourceError` where that cannot be: the disk is full, or the file is not to be written.
+    """
     path = Path(path).resolve()
-    path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and not os.access(path, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         fresh.write_text(text, encoding="utf-8", newline="\n")
         if path.exists():
             shutil.copymode(path, fresh)
         fresh.replace(path)
+    except OSError as error:
+        raise SourceError(
+            f"{os.path.relpath(path)} cannot be written ({error.strerror}) and is as it was; mend that and try again"
+        ) from None
     finally:
-        fresh.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            fresh.unlink()
 
 
 def still_verified(page, cells):
