@@ -6,6 +6,7 @@ Times are the best of three, since the other work of a machine only ever adds to
 import contextlib
 import io
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -17,6 +18,8 @@ from pathlib import Path
 from tests.browser import site
 from tests.cells.project import cell
 
+PAGES = (30, 60, 120)
+COPIED = "masks/causal"
 CELLS = {
     "attention": """\
 import torch
@@ -67,15 +70,48 @@ def say(what, value, target=""):
     print(f"{what:58} {value:>12} {target}", flush=True)
 
 
+def processor(function):
+    """The seconds that all processors together work while a function waits for its commands."""
+
+    def used():
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return usage.ru_utime + usage.ru_stime
+
+    start = used()
+    function()
+    return used() - start
+
+
 def bench_build(folder):
-    say("strict build, three languages", f"{best(lambda: site.build(folder / 'site')):.1f} s")
-    say("strict build, one language", f"{best(lambda: site.build(folder / 'zh', ONLY_LANGUAGE='zh')):.1f} s")
+    site.build(folder / "site")
+    for pages in PAGES:
+        project = grown(folder / f"{pages}-pages", pages)
+        for languages, only in (("three languages", ""), ("one language", "zh")):
+            seconds = processor(lambda: site.build(folder / "grown", root=project, ONLY_LANGUAGE=only))  # noqa: B023
+            say(
+                f"strict build, {pages} pages, {languages}",
+                f"{seconds:.1f} s",
+                f"of work, {seconds / pages:.3f} a page",
+            )
 
 
-def bench_reload(folder, language):
+def grown(folder, pages):
+    """A copy of the project with as many pages as wanted, by copies of one page in every language."""
+    site.copy_project(folder)
+    names = [f"{COPIED}-{number}" for number in range(pages - len(site.SLUGS))]
+    for path in [*folder.glob(f"docs/*/{COPIED}.md"), folder / f"snippets/{COPIED}.md"]:
+        text = path.read_text("utf-8")
+        for name in names:
+            copied = text.replace(f'--8<-- "{COPIED}.md', f'--8<-- "{name}.md')
+            path.with_name(f"{Path(name).name}.md").write_text(copied, encoding="utf-8")
+    settings = folder / "mkdocs.yml"
+    entries = "".join(f"  - {name}.md\n" for name in names)
+    settings.write_text(settings.read_text("utf-8").replace("  - glossary.md\n", f"{entries}  - glossary.md\n", 1))
+    return folder
+
+
+def bench_reload(copy, language):
     """The time from saving a page to the new page being served, in a copy of the project."""
-    copy = folder / f"project-{language}"
-    site.copy_project(copy)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
@@ -106,8 +142,8 @@ def wait_for(url, words, limit=60):
     raise TimeoutError(f"{url} did not show {words!r} in {limit} s")
 
 
-def bench_runner(folder, files=100):
-    """Our runner, which runs everything more than once, against pytest-codeblocks alone, on 300 generated cells."""
+def bench_runner(folder, files):
+    """Our runner, which runs everything more than once, against pytest-codeblocks alone, on generated cells."""
     for number in range(files):
         cells, page = [], []
         for name, code in CELLS.items():
@@ -168,9 +204,12 @@ def main():
         folder = Path(name)
         bench_build(folder)
         bench_bytes(folder)
-        say("edit to reload, one language", f"{bench_reload(folder, 'en'):.1f} s", "target 2 s")
-        say("edit to reload, three languages", f"{bench_reload(folder, ''):.1f} s")
-        bench_runner(folder / "many")
+        for pages in PAGES:
+            project = folder / f"{pages}-pages"
+            say(f"edit to reload, {pages} pages, one language", f"{bench_reload(project, 'en'):.1f} s", "target 1 s")
+            say(f"edit to reload, {pages} pages, three languages", f"{bench_reload(project, ''):.1f} s")
+        for files in (17, 167, 667):
+            bench_runner(folder / f"{files}-files", files)
 
 
 if __name__ == "__main__":
