@@ -1,10 +1,12 @@
 """The box below a cell is tinted so that a matrix reads as a heatmap; all words can be read, on screen and on paper."""
 
+import math
 import re
 from pathlib import Path
 
 import material
 import pytest
+from bs4 import BeautifulSoup
 from playwright.sync_api import expect
 
 from tests.browser import site
@@ -13,8 +15,8 @@ from tools.site.outputs import LEVELS
 
 TONES = ["nil", "odd", *(f"{sign}{level}" for sign in ("plus", "minus") for level in range(1, LEVELS + 1))]
 
-# The contrast of text with what is painted behind it, for one element. A canvas does the mixing of colours.
-CONTRAST = """element => {
+# What is painted behind an element, and in the colour of its text before that: two pixels. A canvas mixes the colours.
+PAINTED = """element => {
     const canvas = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true })
     const paint = colours => {
         for (const colour of ["white", ...colours]) {
@@ -23,16 +25,21 @@ CONTRAST = """element => {
             if (canvas.fillStyle === "#123456") throw new Error(`what colour is ${colour}?`)
             canvas.fillRect(0, 0, 1, 1)
         }
-        return [...canvas.getImageData(0, 0, 1, 1).data]
+        return [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3)
     }
-    const light = pixel => pixel.slice(0, 3).map(part => part / 255)
-        .map(part => part <= .04045 ? part / 12.92 : ((part + .055) / 1.055) ** 2.4)
-        .reduce((sum, part, index) => sum + part * [.2126, .7152, .0722][index], 0)
     const behind = []
     for (let at = element; at; at = at.parentElement) behind.unshift(getComputedStyle(at).backgroundColor)
-    const [ink, paper] = [[...behind, getComputedStyle(element).color], behind].map(paint).map(light)
-    return (Math.max(ink, paper) + .05) / (Math.min(ink, paper) + .05)
+    return [[...behind, getComputedStyle(element).color], behind].map(paint)
 }"""
+
+# The contrast of text with what is painted behind it, for one element.
+CONTRAST = f"""element => {{
+    const light = pixel => pixel.map(part => part / 255)
+        .map(part => part <= .04045 ? part / 12.92 : ((part + .055) / 1.055) ** 2.4)
+        .reduce((sum, part, index) => sum + part * [.2126, .7152, .0722][index], 0)
+    const [ink, paper] = ({PAINTED})(element).map(light)
+    return (Math.max(ink, paper) + .05) / (Math.min(ink, paper) + .05)
+}}"""
 
 # The words that a page may colour: the contrast of each, and what it says.
 FAINT = f"""() => {{
@@ -56,6 +63,9 @@ SCHEMES = {
     "print": {"color_scheme": "light", "media": "print"},
     "print of a dark screen": {"color_scheme": "dark", "media": "print"},
 }
+NAMED = [
+    page.slug for page in site.PAGES if page.language == "en" and any(cell.rows or cell.columns for cell in page.cells)
+]
 in_every_scheme = pytest.mark.parametrize("scheme", SCHEMES)
 
 
@@ -82,14 +92,169 @@ def test_a_causal_matrix_has_grey_zeros_and_tints_that_grow_with_the_number(tab,
     assert alphas[0] < alphas[-1]
 
 
-@in_every_scheme
-def test_the_text_of_every_tint_can_be_read(tab, scheme):
+def of_every_tone(tab, scheme, script):
+    """What a script says of a span of each tone."""
     tab.page.emulate_media(**SCHEMES[scheme])
     tab.open("masks/causal/")
     spans = " ".join(f'<span class="{tone}">{tone}</span>' for tone in TONES)
     tab.page.locator("article .output code").first.evaluate("(box, html) => box.innerHTML = html", spans)
-    contrast = {tone: tab.page.locator(f"article .output .{tone}").first.evaluate(CONTRAST) for tone in TONES}
+    return {tone: tab.page.locator(f"article .output .{tone}").first.evaluate(script) for tone in TONES}
+
+
+@in_every_scheme
+def test_the_text_of_every_tint_can_be_read(tab, scheme):
+    contrast = of_every_tone(tab, scheme, CONTRAST)
     assert {tone: round(ratio, 2) for tone, ratio in contrast.items() if ratio < 4.5} == {}
+
+
+# What an eye without one kind of cone sees, in linear light: Machado, Oliveira and Fernandes (2009), severity 1.
+EYES = {
+    "all cones": [[1, 0, 0], [0, 1, 0], [0, 0, 1]],
+    "protanopia": [[0.1523, 1.0526, -0.2049], [0.1145, 0.7863, 0.0992], [-0.0039, -0.0481, 1.0520]],
+    "deuteranopia": [[0.3673, 0.8606, -0.2280], [0.2801, 0.6725, 0.0474], [-0.0118, 0.0429, 0.9689]],
+    "tritanopia": [[1.2555, -0.0767, -0.1788], [-0.0784, 0.9308, 0.1476], [0.0047, 0.6914, 0.3039]],
+}
+TO_CONES = [[0.4122, 0.5363, 0.0514], [0.2119, 0.6807, 0.1074], [0.0883, 0.2817, 0.6300]]  # Oklab, Ottosson (2020)
+TO_OKLAB = [[0.2105, 0.7936, -0.0041], [1.9780, -2.4286, 0.4506], [0.0259, 0.7828, -0.8087]]
+JUST_NOTICEABLE = 0.02  # in Oklab, about one step that an eye tells apart side by side
+
+
+def oklab(pixel, eye):
+    def times(matrix, vector):
+        return [sum(map(math.prod, zip(row, vector))) for row in matrix]
+
+    light = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in (p / 255 for p in pixel)]
+    seen = [min(1, max(0, part)) for part in times(eye, light)]
+    return times(TO_OKLAB, [math.cbrt(part) for part in times(TO_CONES, seen)])
+
+
+@in_every_scheme
+def test_above_and_below_zero_differ_for_every_eye_and_more_so_with_every_level(tab, scheme):
+    """By as many noticeable steps as the level counts: pale tints are close to the paper, and to each other."""
+    paper = {tone: pixels[1] for tone, pixels in of_every_tone(tab, scheme, PAINTED).items()}
+    steps = {
+        f"{level} {name}": math.dist(*(oklab(paper[f"{sign}{level}"], eye) for sign in ("plus", "minus")))
+        / JUST_NOTICEABLE
+        for name, eye in EYES.items()
+        for level in range(1, LEVELS + 1)
+    }
+    assert {case: round(found, 1) for case, found in steps.items() if found < int(case[0])} == {}
+
+
+# --- the legend, and the names of rows and columns ------------------------------------------------
+
+
+@pytest.mark.parametrize("language", site.LANGUAGES)
+def test_each_page_with_tints_says_once_what_they_mean(built, language):
+    for slug in site.SLUGS:
+        page = site.Page(language, slug)
+        html = BeautifulSoup((built / page.path / "index.html").read_text("utf-8"), "html.parser")
+        tinted = [output for output in html.select("article .output") if output.find("span")]
+        legends = html.select("article .legend")
+        assert len(legends) == (1 if tinted or slug == "index" else 0), page
+        if tinted:
+            assert tinted[0].find_next_sibling(class_="legend") == legends[0], page
+        elif legends:
+            assert legends[0].find_previous("h2")["id"] == "reading"
+        assert html.select(".legend .term") == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_legend_has_the_colours_of_the_outputs(tab, scheme):
+    look = """code => [...code.querySelectorAll("span")].map(span => {
+        const { color, backgroundColor, textDecoration } = getComputedStyle(span)
+        return `${color} ${backgroundColor} ${textDecoration}`
+    })"""
+    tab.page.emulate_media(color_scheme=scheme)
+    opened = tab.open("masks/causal/")
+    for code in opened.locator(".legend code").all():
+        legend = code.evaluate(look)
+        opened.locator(".output code").first.evaluate("(box, html) => box.innerHTML = html", code.inner_html())
+        assert opened.locator(".output code").first.evaluate(look) == legend
+
+
+# By matrix: how far its row names reach into the rows, and its column names into each other or out of the box.
+CROWDED = """() => [...document.querySelectorAll(".named")].flatMap(code => {
+    const ruler = new OffscreenCanvas(1, 1).getContext("2d")
+    const wide = (element, text) => {
+        const { fontSize, fontFamily } = getComputedStyle(element, "::before")
+        ruler.font = `${fontSize} ${fontFamily}`
+        return ruler.measureText(text).width
+    }
+    const rows = [...code.querySelectorAll("i[data-row]")].filter(mark =>
+        wide(mark, mark.dataset.row) > mark.getBoundingClientRect().width - 8)
+    const columns = [...code.querySelectorAll("[data-column]")].filter((span, index, all) => {
+        const name = getComputedStyle(span, "::before")
+        const next = all[index + 1]?.getBoundingClientRect() ?? { left: Infinity }
+        const own = span.getBoundingClientRect()
+        const room = next.left > own.left ? next.left - own.left : Infinity
+        const top = getComputedStyle(span.parentElement.querySelector("i.top"), "::before").paddingTop
+        return parseFloat(name.width) > room - 2 || parseFloat(name.height) > parseFloat(top) + 4
+    })
+    return [...rows, ...columns].map(element => JSON.stringify(element.dataset))
+})"""
+
+
+@pytest.mark.parametrize("width", [1300, 360])
+@pytest.mark.parametrize("media", ["screen", "print"])
+@pytest.mark.parametrize("slug", NAMED)
+def test_the_names_of_rows_and_columns_have_room(tab, slug, media, width):
+    tab.page.set_viewport_size({"width": width, "height": 800})
+    tab.page.emulate_media(media=media)
+    opened = tab.open(f"{slug}/")
+    assert opened.locator(".named").count() > 0
+    assert opened.evaluate(CROWDED) == []
+
+
+def test_the_rows_of_a_named_matrix_begin_where_they_began(tab):
+    opened = tab.open("foundations/weighted-average/")
+    matrix = opened.locator(".named").nth(1)
+    column = matrix.locator("span").evaluate_all("spans => spans.map(span => span.getBoundingClientRect().left)")
+    assert len({round(left) for left in column[::6]}) == 1
+
+
+def test_names_are_quiet_and_can_be_read(tab):
+    for scheme in ("light", "dark"):
+        tab.page.emulate_media(color_scheme=scheme)
+        opened = tab.open("masks/causal/")
+        quiet = opened.locator(".named i[data-row]").first.evaluate("i => getComputedStyle(i, '::before').color")
+        ink = opened.locator(".named").first.evaluate("code => getComputedStyle(code).color")
+        assert quiet == opened.locator(".facts").evaluate("facts => getComputedStyle(facts).color") != ink
+
+
+def test_names_are_neither_selected_nor_copied(tab):
+    opened = tab.open("masks/causal/")
+    page = site.Page("en", "masks/causal")
+    opened.locator(".named").first.evaluate("code => getSelection().selectAllChildren(code)")
+    opened.keyboard.press("ControlOrMeta+c")
+    copied = opened.evaluate("navigator.clipboard.readText()")
+    assert copied.rstrip() == next(cell for cell in page.cells if cell.rows).output.rstrip()
+
+
+def test_on_a_phone_the_names_of_rows_stay_while_the_rows_move_by_keyboard(tab):
+    tab.page.set_viewport_size({"width": 360, "height": 800})
+    opened = tab.open("masks/causal/")
+    code, mark = opened.locator(".named").first, opened.locator(".named i[data-row]").first
+    code.evaluate("code => new Promise(done => new ResizeObserver(done).observe(code))")  # the page's own was first
+    before = mark.bounding_box()
+    code.focus()
+    expect(code).to_be_focused()
+    opened.keyboard.press("ArrowRight")
+    opened.wait_for_function("code => code.scrollLeft > 20", arg=code.element_handle())
+    after = opened.locator(".named").first.evaluate(
+        "code => { const { left } = code.getBoundingClientRect(); const range = document.createRange();"
+        " range.selectNode(code.querySelector('i')); return [left, range.getBoundingClientRect().left] }"
+    )
+    assert after[1] - after[0] < 4 > before["x"] - after[0]
+
+
+@pytest.mark.parametrize("language", site.LANGUAGES)
+def test_the_name_of_an_output_says_its_rows_and_columns(tab, language):
+    opened = tab.open(site.Page(language, "cross/alignment").path)
+    words = site.LANGUAGES[language].extra["text"]
+    said = [words["rows"].format(names="because he bought tea the day before yesterday")]
+    said += [words["columns"].format(names="weil er vorgestern Tee kaufte")]
+    expect(opened.get_by_role("group", name=f"{words['output']} · {' · '.join(said)}")).to_have_count(2)
 
 
 @pytest.mark.parametrize("scheme", ["print", "print of a dark screen"])

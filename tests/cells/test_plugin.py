@@ -80,6 +80,11 @@ BAD = {
         14,
         "The page shows (-)",
     ),
+    "a-row-without-a-name": (
+        [SETUP, ("square", "print(inputs[:2])\n", "tensor([[1., 2.],\n        [3., 4.]])\n", "rows: c; columns: a b")],
+        10,
+        "the cell 'square' names 1 rows, but a matrix that it prints has 2",
+    ),
     "a-second-statement": ([SETUP, ("two", "print(1)\nprint(2)\n", "1\n3\n")], 13, "print(2)"),
     "a-lost-row": ([SETUP, ("two", "print(1)\nprint(2)\n", "1\n")], 13, "print(2)"),
     "a-shape-that-lies": (

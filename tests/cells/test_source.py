@@ -2,7 +2,7 @@
 
 import pytest
 
-from tools.cells.source import SourceError, program, read_cells, read_includes, resolve, with_outputs
+from tools.cells.source import SourceError, digest, program, read_cells, read_includes, resolve, with_outputs
 
 SETUP = "<!-- --8<-- [start:setup] -->\n```python\nx = 1\n```\n<!-- --8<-- [end:setup] -->\n"
 OUTPUT = "<!--pytest-codeblocks:expected-output-->\n```text\n1\n```\n"
@@ -42,6 +42,30 @@ def test_a_cell_says_which_device_it_needs_and_why_and_is_not_shared(snippet):
     assert program(cells, cells[1]) == "print(x)\n"
 
 
+@pytest.mark.parametrize(
+    ("mark", "rows", "columns"),
+    [
+        ("rows and columns: a <pad>", ("a", "<pad>"), ("a", "<pad>")),
+        ("rows: a b; columns: c", ("a", "b"), ("c",)),
+        ("rows: a b", ("a", "b"), ()),
+        ("columns: 1", (), ("1",)),
+        ("columns: 1; needs cuda: why; rows: 2", (), ("1",)),
+    ],
+)
+def test_a_cell_names_the_rows_and_columns_of_its_matrices(snippet, mark, rows, columns):
+    [cell] = read_cells(snippet(SETUP.replace("] -->", f"] {mark} -->", 1)))
+    assert cell.names == {"rows": rows, "columns": columns}
+    assert cell.why == ("why; rows: 2" if "needs" in mark else "")
+
+
+def test_names_change_no_digest(snippet):
+    """So none changes a record of what was run."""
+    named = FILE.replace("[start:show]", "[start:show] rows: a b; columns: c")
+    plain, cells = read_cells(snippet(FILE)), read_cells(snippet(named))
+    assert cells[1].rows
+    assert digest(cells, cells[1]) == digest(plain, plain[1])
+
+
 def test_a_program_is_the_shared_cells_above_and_the_cell(snippet):
     cells = read_cells(snippet(FILE))
     assert program(cells, cells[1]) == "x = 1\n\nprint(x)\n"
@@ -65,6 +89,12 @@ MALFORMED = {
     "an end of another cell": (FILE.replace("[end:setup]", "[end:set-up]"), 5, "expected <!-- --8<-- [end:setup] -->"),
     "a capital in a name": (FILE.replace("start:show", "start:Show"), 7, "name in a-z, 0-9 and -"),
     "a need without a reason": (FILE.replace("[start:show]", "[start:show] needs cuda"), 7, "' needs cuda: why'"),
+    "columns before rows": (
+        FILE.replace("[start:show]", "[start:show] columns: a; rows: b"),
+        7,
+        "' rows: a b; columns: c d'",
+    ),
+    "no names": (FILE.replace("[start:show]", "[start:show] rows: "), 7, "' rows and columns: a b'"),
     "no end": (SETUP.replace("<!-- --8<-- [end:setup] -->\n", ""), 5, "found 'the end of the file'"),
     "a name used twice": (FILE + SHOW, 32, "a second cell is named 'show'"),
     "a fence that would be skipped": (FILE.replace("```python\nprint", "```py\nprint", 1), 8, "expected ```python"),

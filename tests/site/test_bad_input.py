@@ -72,6 +72,16 @@ def test_a_malformed_section_mark_is_named_with_the_mark_that_is_meant(project):
     assert f"snippets/masks/causal.md:{line}: expected <!-- --8<-- [start:name] -->" in said
 
 
+def test_names_that_do_not_fit_a_matrix_are_named_with_the_cell(project):
+    snippet = project / "snippets/masks/causal.md"
+    edit(snippet, "rows and columns: Your journey", "rows and columns: Your")
+    said = refusal(project, ONLY_LANGUAGE="en")
+    line = line_of(snippet, "rows and columns: Your starts")
+    assert (
+        f"snippets/masks/causal.md:{line}: the cell 'weights' names 5 rows, but a matrix that it prints has 6" in said
+    )
+
+
 def test_a_corrupt_record_is_named_with_the_way_to_write_it_anew(project):
     (project / "verified/cpu.json").write_text('{\n "masks/causal": {')
     said = refusal(project, ONLY_LANGUAGE="en")

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from tests.browser import site
 from tools.cells.source import read_cells
-from tools.site.outputs import LEVELS, tint
+from tools.site.outputs import LEVELS, legend, show, tint
 
+TAG = re.compile("<[^>]*>")
 SPAN = re.compile(r'<span class="(\w+)">(.*?)</span>')
 NUMBERS = ["0.25", "-inf", "nan", "inf", "True", "False", "1e-09", "-1.0000e+09", "0.", "3", "-0.0000", "1.+2.j", "..."]
 FRAMES = [
@@ -47,7 +48,7 @@ def test_the_characters_stay_the_same_in_a_jumble(text):
 def test_the_outputs_of_every_page_stay_the_same(page):
     for cell in read_cells(page.snippets):
         if cell.output:
-            assert html.unescape(SPAN.sub(r"\2", tint(cell.output))) == cell.output
+            assert html.unescape(TAG.sub("", show(cell.output, **cell.names))) == cell.output
 
 
 def test_numbers_in_words_and_shapes_are_not_tinted():
@@ -80,3 +81,45 @@ def test_true_is_tinted_and_false_is_grey():
 def test_columns_get_tints_of_one_width():
     spans = [match[2] for match in SPAN.finditer(tint("tensor([[ 1.5000, -0.2500],\n        [-2.0000,  0.0000]])\n"))]
     assert {len(span) for span in spans} == {7}
+
+
+# --- the names of rows and columns ----------------------------------------------------------------
+
+TWO = "True\ntensor([[1, 0],\n        [0, 2]])\ntensor([3, 4])\n"
+
+
+def test_names_are_attributes_of_the_rows_and_of_the_first_numbers():
+    shown = show(TWO, rows=("a", "<pad>"), columns=("c", "d"))
+    assert re.findall("<i[^>]*>", shown) == [
+        "<i>", '<i class="top" data-row="a" >', '<i data-row="&lt;pad&gt;" >', "<i>",
+    ]  # fmt: skip
+    assert re.findall(r'data-column="(\w)" class="\w+">(\d)', shown) == [("c", "1"), ("d", "0")]
+    assert html.unescape(TAG.sub("", shown)) == TWO
+
+
+def test_each_matrix_of_a_cube_has_the_names():
+    shown = show("tensor([[[1, 2]],\n\n        [[3, 4]]])\n", rows=("a",), columns=("b", "c"))
+    assert re.findall(r'data-(?:row|column)="(\w)"', shown) == ["a", "b", "c"] * 2
+    assert shown.count('class="top"') == 2
+
+
+def test_an_output_without_names_is_as_before():
+    assert show(TWO) == f"<code>{tint(TWO)}</code>"
+
+
+@pytest.mark.parametrize(("columns", "upright"), [(("abc", "b"), False), (("abcd", "b"), True), ((), False)])
+def test_names_wider_than_their_columns_stand_upright(columns, upright):
+    assert ("upright" in show(TWO, rows=("a", "b"), columns=columns)) == upright
+
+
+def test_the_legend_is_tinted_as_outputs_are():
+    assert legend("see {-1.0 0}, {nan}.") == (
+        'see <code><span class="minus8">-1.0</span><span class="nil"> 0</span></code>, '
+        '<code><span class="odd">nan</span></code>.'
+    )
+
+
+@pytest.mark.parametrize("language", site.LANGUAGES)
+def test_the_legend_explains_every_kind_of_tint_in_every_language(language):
+    tones = set(re.findall(r'class="([a-z]+)\d?"', legend(site.LANGUAGES[language].extra["text"]["legend"])))
+    assert tones == {"plus", "minus", "nil", "odd"}

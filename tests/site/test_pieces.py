@@ -1,5 +1,6 @@
 """Notebooks, pictures, formulas and the port, as plain functions."""
 
+import re
 import socket
 
 import nbformat
@@ -7,7 +8,7 @@ import pytest
 
 from tools.cells.source import Cell, SourceError
 from tools.notebooks import dump, notebook, page_markdown, with_links
-from tools.site.body import inline_pictures, show_outputs
+from tools.site.body import explain_tints, inline_pictures, show_outputs
 from tools.site.checks import check_port, nav_pages
 from tools.site.font import characters, italic
 from tools.site.mathematics import to_mathml
@@ -110,10 +111,29 @@ def test_a_picture_that_is_not_there_is_left_to_mkdocs(tmp_path):
 
 def test_only_a_text_block_below_the_mark_is_an_output():
     block = '<div class="language-text highlight"><pre><span></span><code>a &lt; b\n</code></pre></div>'
-    assert show_outputs(block, "Output") == block
-    shown = show_outputs(f"<!--pytest-codeblocks:expected-output-->\n{block}", 'the "output"')
+    text = {"output": 'the "output"', "rows": "rows: {names}", "columns": "columns: {names}"}
+    assert show_outputs(block, [], text) == block
+    marked = f"<!--pytest-codeblocks:expected-output-->\n{block}"
+    shown = show_outputs(marked, [], text)
     assert "<pre><code>a &lt; b\n</code></pre>" in shown
     assert 'aria-label="the &quot;output&quot;"' in shown
+
+
+def test_the_name_of_an_output_says_the_names_of_its_rows_and_columns():
+    text = {"output": "Output", "rows": "rows: {names}", "columns": "columns: {names}"}
+    matrix = '<div class="language-text highlight"><pre><span></span><code>tensor([[1, 2]])\n</code></pre></div>'
+    names = [{"rows": ("<pad>",), "columns": ("b", "c")}, {"rows": (), "columns": ()}]
+    shown = show_outputs(f"<!--pytest-codeblocks:expected-output-->\n{matrix}" * 2, names, text)
+    assert re.findall('aria-label="(.*?)"', shown) == ["Output · rows: &lt;pad&gt; · columns: b c", "Output"]
+
+
+def test_what_tints_mean_stands_below_the_first_tinted_output_alone():
+    plain, tinted = (
+        f'<div class="output no-copy"><pre><code>{text}</code></pre></div>' for text in ("1", '<span class="nil">')
+    )
+    legend = '<p class="legend" data-pagefind-ignore>words</p>'
+    assert explain_tints(plain + tinted + tinted, "words") == plain + tinted + legend + tinted
+    assert explain_tints(plain, "words") == plain
 
 
 # --- mathematics ----------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ import ast
 import re
 
 from tests.configuration import page_file
+from tools.cells.labels import refuse_misfit
 from tools.cells.plugin import LEGEND
 from tools.cells.record import read_record, still_verified
 from tools.cells.source import INCLUDE, read_includes
@@ -43,6 +44,15 @@ def test_an_output_is_short_and_narrow(cells):
         rows = (cell.output or "").splitlines()
         assert len(rows) <= 10, f"{cell.name}: {len(rows)} rows"
         assert max(map(len, rows), default=0) <= 79, cell.name
+
+
+def test_the_names_of_rows_and_columns_fit_what_is_printed(root, slug, cells):
+    for cell in cells:
+        refuse_misfit(root / f"snippets/{slug}.md", cell)
+
+
+def test_a_lab_names_no_rows_since_its_page_would_not_show_them(slug, cells):
+    assert not slug.startswith("labs/") or not any(cell.rows or cell.columns for cell in cells)
 
 
 def test_an_output_prints_few_decimals(cells):

@@ -21,6 +21,7 @@ from pytest_codeblocks import plugin as codeblocks
 
 from tools.cells import compare
 from tools.cells.execute import CellError, Run, compiled, run
+from tools.cells.labels import refuse_misfit
 from tools.cells.randomness import DISPATCH_KEYS, draw_on_the_cpu
 from tools.cells.record import read_record, write_atomically, write_record
 from tools.cells.source import SourceError, digest, program_cells, read_cells, read_includes, with_outputs
@@ -201,6 +202,7 @@ class CellTest(codeblocks.TestBlock):
             second = file.notebook if isinstance(file.notebook, Run) and not cell.needs else file.run(cells, seed=2)
             self.refuse_chance(first, second)
         output = first.outputs[cell.name]
+        refuse_misfit(file.file, replace(cell, output=output.getvalue()))
         if cell.needs:
             self.refuse_silence(first)
         if self.config.option.update and output.getvalue() and file.authority(cell):

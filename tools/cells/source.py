@@ -20,6 +20,11 @@ A cell that the CPU cannot run says so, and why, in its first mark:
     <!-- --8<-- [start:fused] needs cuda: its kernel is compiled by Triton -->
 
 It runs on that device only and stands on its own; until it has run there, it has no output.
+
+A cell that prints a matrix may name its rows and columns there, one word each, for the page to show beside it:
+
+    <!-- --8<-- [start:weights] rows and columns: Your journey starts -->
+    <!-- --8<-- [start:map] rows: because he bought; columns: weil er kaufte; needs cuda: why -->
 """
 
 import codecs
@@ -29,7 +34,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-START = re.compile(r"<!-- --8<-- \[start:([a-z][a-z0-9-]*)\](?: needs (\w+): (\S.*))? -->")
+NAMES = "rows and columns: [^;]+|rows: [^;]+; columns: [^;]+|rows: [^;]+|columns: [^;]+"
+START = re.compile(rf"<!-- --8<-- \[start:([a-z][a-z0-9-]*)\](?: ({NAMES}))?(?:(?:(?<=\])|;) needs (\w+): (\S.*))? -->")
 OUTPUT_MARK = "<!--pytest-codeblocks:expected-output-->"
 NOT_IN_A_BLOCK = re.compile("```.|<!--")
 INCLUDE = re.compile(r'( *)--8<-- "([\w/-]+)\.md:([a-z][a-z0-9-]*)"')
@@ -43,7 +49,8 @@ class SourceError(ValueError):
 class Cell:
     """One cell. Lines count from 1: `fence` is that of ```python, `end` that of the last closing fence.
 
-    `needs` is the device that it needs, "" where every device will do, and `why` the reason.
+    `needs` is the device that it needs, "" where every device will do, and `why` the reason. `rows` and `columns` are
+    the names of those of the matrices that it prints, where it gives them.
     """
 
     name: str
@@ -53,10 +60,16 @@ class Cell:
     end: int
     needs: str = ""
     why: str = ""
+    rows: tuple = ()
+    columns: tuple = ()
 
     @property
     def shared(self):
         return self.output is None and not self.needs
+
+    @property
+    def names(self):
+        return {"rows": self.rows, "columns": self.columns}
 
 
 @dataclass(frozen=True)
@@ -92,7 +105,10 @@ class Lines:
         line = self.lines[self.at] if self.at < len(self.lines) else "the end of the file"
         match = wanted.fullmatch(line) if isinstance(wanted, re.Pattern) else line == wanted
         if not match:
-            start = "<!-- --8<-- [start:name] -->, name in a-z, 0-9 and -, behind ] perhaps ' needs cuda: why'"
+            start = (
+                "<!-- --8<-- [start:name] -->, name in a-z, 0-9 and -, behind ] perhaps ' needs cuda: why', "
+                "' rows: a b; columns: c d' or ' rows and columns: a b'"
+            )
             shown = start if wanted is START else wanted
             raise self.error(f"expected {shown}, found {line.strip()!r}")
         self.at += 1
@@ -134,7 +150,7 @@ def read_cells(path):
     lines, cells = Lines(path), []
     while lines.skip_blank():
         mark = lines.at + 1
-        name, needs, why = lines.take(START).groups(default="")
+        name, names, needs, why = lines.take(START).groups(default="")
         if name == "notebook":  # the test that runs them all has this name
             raise lines.error("a cell cannot be named 'notebook'; give it another name", line=mark)
         if name in (cell.name for cell in cells):
@@ -145,9 +161,18 @@ def read_cells(path):
         if lines.next_is(OUTPUT_MARK):
             lines.take(OUTPUT_MARK)
             output = lines.take_fence("```text")
-        cells.append(Cell(name, code, output, fence, lines.at, needs, why))
+        cells.append(Cell(name, code, output, fence, lines.at, needs, why, **names_of(names)))
         lines.take(f"<!-- --8<-- [end:{name}] -->")
     return cells
+
+
+def names_of(mark):
+    """The names in the mark of a cell by axis: `rows: a b; columns: c d`, or `rows and columns: a b`."""
+    found = {}
+    for part in filter(None, mark.split("; ")):
+        axes, _, names = part.partition(": ")
+        found |= dict.fromkeys(axes.split(" and "), tuple(names.split()))
+    return found
 
 
 def program_cells(cells, cell):

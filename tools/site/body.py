@@ -6,13 +6,16 @@ from pathlib import Path
 
 from tools.cells.source import OUTPUT_MARK, SourceError, read_text
 from tools.site.checks import shown
-from tools.site.outputs import tint
+from tools.site.outputs import legend, show
 
 OUTPUT = re.compile(
     rf'{OUTPUT_MARK}\s*<div class="language-text highlight"><pre><span></span><code>(.*?)</code></pre></div>', re.S
 )
 CELL = re.compile(
     r'<div class="language-python .*?</code></pre></div>(?:\s*<div class="output .*?</code></pre></div>)?', re.S
+)
+TINTED = re.compile(
+    r'<h2 id="reading">.*?</ul>|<div class="output (?:(?!</pre>).)*<span class="(?:(?!</pre>).)*</pre></div>', re.S
 )
 PICTURE = re.compile(r'<img alt="([^"]*)" src="[^"]*?assets/([\w./-]+\.svg)"[^>]*>')
 PLOT = re.compile(r'<div class="plot">.*?</div>', re.S)
@@ -24,13 +27,19 @@ SCRIPT = re.compile(r"<script|\son\w+\s*=", re.I)
 ROOT_ATTRIBUTE = re.compile(r'\s(?:aria-label|class|height|role|width|xmlns)="[^"]*"')
 
 
-def show_outputs(body, label):
-    """Each printed output as a box that joins its code; the search leaves it out."""
+def show_outputs(body, names, text):
+    """Each printed output as a box that joins its code; the search leaves it out.
+
+    `names` are those of the rows and columns of one output after the other, `text` the words of the language.
+    """
+    names = iter(names)
 
     def box(match):
+        axes = next(names, {})  # a lab has none
+        said = [text["output"], *(text[axis].format(names=" ".join(named)) for axis, named in axes.items() if named)]
         return (
-            f'<div class="output no-copy" role="group" aria-label="{html.escape(label)}" data-pagefind-ignore>'
-            f"<pre><code>{tint(html.unescape(match[1]))}</code></pre></div>"
+            f'<div class="output no-copy" role="group" aria-label="{html.escape(" · ".join(said))}" '
+            f"data-pagefind-ignore><pre>{show(html.unescape(match[1]), **axes)}</pre></div>"
         )
 
     # In a folded block Python-Markdown takes a cell with an output for a paragraph.
@@ -38,20 +47,27 @@ def show_outputs(body, label):
     return body.replace('<p><div class="language-', '<div class="language-').replace("</pre></div></p>", "</pre></div>")
 
 
+def explain_tints(body, words):
+    """What the tints mean: below the first tinted output of a page, or in the section that tells how to read a page."""
+    return TINTED.sub(rf'\g<0><p class="legend" data-pagefind-ignore>{legend(words)}</p>', body, count=1)
+
+
 def scrolling_tables(body):
     """Each table of a page in a box of its own, which a reader can move sideways where it is wider than the screen."""
     return body.replace("<table>", '<div class="wide" tabindex="0"><table>').replace("</table>", "</table></div>")
 
 
-def say_devices(body, sentences):
-    """Below the cells of a page, one after the other, what is said of where they ran; nothing below most."""
-    sentences = iter(sentences)
+def name_cells(body, names, ran_on):
+    """Each cell with its name, and below it what is said of where it ran; nothing below most."""
+    names = iter(names)
 
-    def said(match):
-        sentence = next(sentences, None)  # a lab has none
-        return match[0] + (f'<p class="ran-on">{html.escape(sentence)}</p>' if sentence else "")
+    def named(match):
+        name = next(names, "")
+        sentence = ran_on.get(name)
+        cell = match[0].replace('">', f'" data-name="{name}">', 1)
+        return cell + (f'<p class="ran-on">{html.escape(sentence)}</p>' if sentence else "")
 
-    return CELL.sub(said, body)
+    return CELL.sub(named, body)
 
 
 def inline_pictures(body, assets):

@@ -19,6 +19,7 @@ from mkdocs.plugins import event_priority
 from mkdocs.utils.meta import get_data
 
 from tools import freshness, notebooks
+from tools.cells.labels import refuse_misfit
 from tools.cells.source import SourceError, read_cells, read_text, resolve
 from tools.site import badges, body, checks, once, plain, search, weight
 from tools.site.checks import shown
@@ -109,6 +110,8 @@ def on_pre_page(page, config, files):
     with plain_errors():
         page.cells = [] if is_notebook(page) else resolve(page.text_file, snippets)
         page.cells_to_verify = read_cells(path) if path.is_file() else []
+        for cell in page.cells_to_verify:
+            refuse_misfit(path, cell)
         verified = page.slug, page.cells_to_verify, shown(ROOT / "verified")
         page.badges = badges.badges(*verified)
         page.ran_on = badges.devices(*verified, config.extra["text"])
@@ -163,7 +166,7 @@ def keep_rendered(page, source):
 
 def on_page_content(html, page, config, files):
     page.title = escape(unescape(str(page.title)))  # from the nav or the front matter it may be anything
-    source = html, config.extra["source"], config.extra["terms"], page.behind, page.cells, page.ran_on
+    source = html, config.extra["source"], config.extra["terms"], page.behind, page.cells_to_verify, page.ran_on
     html = kept(("finished", page.file.src_uri), source, lambda: finished_body(html, page, config, files))
     with plain_errors():
         return body.inline_pictures(html, Path(config.docs_dir, "assets"))
@@ -172,12 +175,14 @@ def on_page_content(html, page, config, files):
 def finished_body(html, page, config, files):
     with plain_errors():
         html = to_mathml(html, page.text_file)
-    html = body.show_outputs(body.plain_plots(html), config.extra["text"]["output"])
-    html = body.say_devices(body.scrolling_tables(html), [page.ran_on.get(cell.name) for cell in page.cells])
-    if page.slug == GLOSSARY or page.behind == freshness.ALL:
-        return html
-    [glossary] = [file for file in files.documentation_pages() if file.norm_src_uri == f"{GLOSSARY}.md"]
-    return config.extra["terms"].link(html, utils.get_relative_url(glossary.url, page.url))
+    names = [cell.names for cell in page.cells if cell.output]
+    html = body.show_outputs(body.plain_plots(html), names, config.extra["text"])
+    cells = page.cells or page.cells_to_verify  # a lab shows them all
+    html = body.name_cells(body.scrolling_tables(html), [cell.name for cell in cells], page.ran_on)
+    if page.slug != GLOSSARY and page.behind != freshness.ALL:
+        [glossary] = [file for file in files.documentation_pages() if file.norm_src_uri == f"{GLOSSARY}.md"]
+        html = config.extra["terms"].link(html, utils.get_relative_url(glossary.url, page.url))
+    return body.explain_tints(html, config.extra["text"]["legend"])
 
 
 def write_beside(page, name, text):

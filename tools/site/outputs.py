@@ -4,11 +4,16 @@ Only classes are written; theme/assets/site.css gives them their colours:
 
     plus1 ... plus8     above zero, by strength      nil    0, -inf, False
     minus1 ... minus8   below zero, by strength      odd    nan, inf
+
+The names of rows and columns are attributes, which the style sheet shows: nobody selects or copies them.
 """
 
 import html
 import math
 import re
+from itertools import repeat
+
+from tools.cells.labels import MATRIX, first_row
 
 LEVELS = 8
 HUGE = 1e4  # a fill like -1e9 must not turn every other number pale
@@ -26,6 +31,39 @@ def tint(text):
             parts += [html.escape(text[done : opening.end()]), tint_numbers(text[opening.end() : end])]
             done = end
     return "".join([*parts, html.escape(text[done:])])
+
+
+def show(text, rows=(), columns=()):
+    """The `<code>` of an output; its matrices have names beside their rows and above their columns."""
+    if not (rows or columns):
+        return f"<code>{tint(text)}</code>"
+    tinted = MATRIX.sub(lambda matrix: with_names(matrix[0], rows, columns), tint(text))
+    tinted = re.sub("^(?=[^<\n])", "<i></i>", tinted, flags=re.M)  # the other lines begin below their numbers
+    beside, above = (max(map(len, names), default=0) for names in (rows, columns))
+    # Names are written smaller than numbers: one as long as its column leaves a space.
+    upright = above > min(map(column_width, MATRIX.findall(text)))
+    style = f"--beside:{beside};--above:{above}"
+    return f'<code class="named{" upright" if upright else ""}" style="{style}">{tinted}</code>'
+
+
+def column_width(matrix):
+    """How far it is from one column of a printed matrix to the next."""
+    return len(f"{first_row(matrix)[0]}, ")
+
+
+def with_names(matrix, rows, columns):
+    """A tinted matrix: a mark before each row has its name, the numbers of the first row those of the columns."""
+    first, *rest = matrix.split("\n")
+    before, bracket, numbers = first.rpartition("[")
+    opening, *spans = numbers.split("<span ")
+    numbers = "".join(f"<span {named('column', name)}{span}" for name, span in zip(columns or repeat(""), spans))
+    lines = [before + bracket + opening + numbers, *rest]
+    marked = "\n".join(f"<i {named('row', name)}></i>{line}" for name, line in zip(rows or repeat(""), lines))
+    return marked.replace("<i ", '<i class="top" ', 1) if columns else marked
+
+
+def named(axis, name):
+    return f'data-{axis}="{html.escape(name)}" ' if name else ""
 
 
 def closing_bracket(text, at):
@@ -61,3 +99,8 @@ def tone_of(number, largest):
         return "nil"
     level = LEVELS if abs(number) >= largest else math.ceil(LEVELS * abs(number) / largest)
     return f"{'plus' if number > 0 else 'minus'}{level}"
+
+
+def legend(words):
+    """What the tints mean: `words` in which the numbers between braces are tinted as those of a tensor."""
+    return re.sub(r"\{(.*?)\}", lambda numbers: f"<code>{tint_numbers(numbers[1])}</code>", words)
