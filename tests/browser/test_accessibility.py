@@ -32,6 +32,17 @@ def test_axe_finds_nothing_on_a_phone_with_its_menu_open(tab, scheme):
     assert faults(opened) == []
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("slug", ["masks/causal", "cross/alignment"])
+def test_axe_finds_nothing_beside_the_names_of_rows_nor_in_the_ways_to_open_a_notebook(tab, slug, scheme):
+    tab.page.emulate_media(color_scheme=scheme)
+    tab.page.set_viewport_size({"width": 360, "height": 800})
+    opened = tab.open(f"zh/{slug}/")
+    opened.locator("[popovertarget]").click()
+    opened.locator(".cloud").wait_for()
+    assert faults(opened) == []
+
+
 def test_axe_finds_nothing_in_the_search_and_in_a_whole_program(tab):
     opened = tab.open("it/masks/causal/")
     opened.locator("[data-show]").first.click()

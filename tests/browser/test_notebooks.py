@@ -6,6 +6,7 @@ import re
 import nbformat
 import pytest
 from bs4 import BeautifulSoup
+from playwright.sync_api import expect
 
 from tests.browser import site
 from tools.cells.source import read_cells
@@ -38,6 +39,57 @@ def test_a_page_hands_out_its_notebook(tab, built, slug, language):
     name = f"{page.slug.rpartition('/')[2]}.ipynb"
     assert download.value.suggested_filename == name
     assert download.value.path().read_bytes() == (built / page.path / name).read_bytes()
+
+
+@every_notebook
+def test_a_page_says_the_whole_address_of_its_notebook(built, page):
+    html = BeautifulSoup((built / page.path / "index.html").read_text("utf-8"), "html.parser")
+    address = html.select_one(".cloud code").text
+    assert (built / address.removeprefix(site.SITE_URL)).is_file()
+    assert address.startswith(site.SITE_URL)
+    words = site.LANGUAGES[page.language].extra["text"]
+    assert [way.text for way in html.select(".cloud li")] == list(words["cloud_ways"].values())
+
+
+def test_every_language_tells_the_same_ways_and_chinese_first_the_one_that_china_reaches():
+    ways = {language: list(site.LANGUAGES[language].extra["text"]["cloud_ways"]) for language in site.LANGUAGES}
+    assert {tuple(sorted(found)) for found in ways.values()} == {("colab", "kaggle", "modelscope")}
+    assert ways["zh"][0] == "modelscope"
+
+
+@pytest.mark.parametrize("language", site.LANGUAGES)
+def test_by_keyboard_a_reader_sees_how_to_open_a_notebook_and_copies_its_address(tab, language):
+    opened = tab.open(site.Page(language, "masks/causal").path)
+    button, box = opened.locator("[popovertarget]"), opened.locator(".cloud")
+    button.focus()
+    opened.keyboard.press("Enter")
+    expect(box).to_be_visible()
+    opened.keyboard.press("Tab")
+    expect(box.locator("[data-copy]")).to_be_focused()
+    opened.keyboard.press("Enter")
+    expect(opened.locator("#said")).to_have_text(site.LANGUAGES[language].extra["text"]["address_copied"])
+    assert opened.evaluate("navigator.clipboard.readText()") == box.locator("code").inner_text()
+    opened.keyboard.press("Escape")
+    expect(box).to_be_hidden()
+    expect(button).to_be_focused()
+
+
+def test_where_nothing_can_be_copied_the_address_is_selected(tab):
+    opened = tab.open("masks/causal/")
+    opened.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('not here')) }")
+    opened.locator("[popovertarget]").click()
+    opened.locator(".cloud [data-copy]").click()
+    opened.wait_for_function("getSelection().toString() === document.querySelector('.cloud code').textContent")
+
+
+def test_without_scripts_the_ways_to_open_a_notebook_show_and_its_address_can_be_selected(chromium, server):
+    context = chromium.new_context(java_script_enabled=False)
+    opened = context.new_page()
+    opened.goto(f"{server.url}zh/masks/causal/")
+    opened.locator("[popovertarget]").click()
+    expect(opened.locator(".cloud code")).to_be_visible()
+    expect(opened.locator(".cloud button")).to_have_count(0)
+    context.close()
 
 
 @every_notebook

@@ -72,6 +72,8 @@ def test_a_whole_program_is_shown_before_it_is_copied(tab, language):
     opened = tab.open(page.path)
     box = opened.get_by_role("dialog", name=text(language, "program"))
     opened.locator("article [data-show]").nth(2).click()
+    title = opened.title().partition(" - ")[0]
+    expect(box).to_have_accessible_name(f"{text(language, 'program')} {title} · {page.cells[2].name}")
     wanted = program(cells, page.cells[2])
     assert box.locator("code").text_content().split() == wanted.split()
     box.locator("[data-copy]").click()
@@ -91,7 +93,7 @@ def test_who_copies_hears_it(tab):
 def test_where_nothing_can_be_copied_the_program_is_shown(tab):
     opened = tab.open("masks/causal/")
     opened.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('not here')) }")
-    opened.locator("article [data-copy]").first.click()
+    opened.locator(".cell-tools [data-copy]").first.click()
     expect(opened.get_by_role("dialog", name=text("en", "program"))).to_be_visible()
 
 

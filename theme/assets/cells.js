@@ -1,5 +1,6 @@
 // The buttons on a cell: copy the whole program, or show it. A cell's program is every shared cell above it, then the
-// cell itself. Below a cell that is not shared stands its output, or that it has not run yet.
+// cell itself. Below a cell that is not shared stands its output, or that it has not run yet. One more button copies the
+// address of the page's notebook.
 
 const all = (selector, root = document) => [...root.querySelectorAll(selector)]
 
@@ -15,16 +16,17 @@ function program(cell) {
 const whole = document.querySelector("dialog.program")
 const said = document.getElementById("said")
 
-async function copy(button, code) {
+async function copy(button, code, words = whole.dataset.copied) {
   await navigator.clipboard.writeText(code)
   const status = button.parentElement.querySelector("[role=status]") ?? said // the rest of the page is silent behind a dialog
-  status.textContent = whole.dataset.copied
+  status.textContent = words
   button.classList.add("copied")
   setTimeout(() => { status.textContent = ""; button.classList.remove("copied") }, 2000)
 }
 
 function show(cell) {
   whole.querySelector("code").textContent = program(cell)
+  whole.querySelector("b").textContent = cell.dataset.name
   whole.showModal()
 }
 
@@ -46,6 +48,14 @@ for (const cell of all("article .language-python")) {
   cell.querySelector("[data-show]").addEventListener("click", () => show(cell))
 }
 whole.querySelector("[data-copy]").addEventListener("click", event => copy(event.currentTarget, codeOf(whole)))
+for (const address of all(".cloud code")) {
+  const button = tools.querySelector("[data-copy]").cloneNode(true)
+  button.title = button.ariaLabel = address.dataset.copyLabel
+  button.addEventListener("click", () => {
+    copy(button, address.textContent, address.dataset.copied).catch(() => getSelection().selectAllChildren(address))
+  })
+  address.after(button)
+}
 whole.addEventListener("click", event => {
   if (event.target === whole || event.target.closest("[data-close]")) whole.close()
 })
