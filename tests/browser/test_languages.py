@@ -121,7 +121,7 @@ SAME = {"it": {"Cross-attention"}}  # a name that Italian keeps
 def words_around(built, page):
     """What a page says outside its article and its list of languages, on the screen and to a screen reader."""
     soup = BeautifulSoup((built / page.path / "index.html").read_text("utf-8"), "html.parser")
-    for other in soup.select("article, head, script, .md-select, .md-nav--secondary"):
+    for other in soup.select("article, head, script, .md-select, .md-nav--secondary, .foot [hreflang]"):
         other.decompose()
     said = set(soup.stripped_strings)
     for element in soup.find_all(True):

@@ -21,7 +21,7 @@ from mkdocs.utils.meta import get_data
 from tools import freshness, notebooks
 from tools.cells.labels import refuse_misfit
 from tools.cells.source import SourceError, read_cells, read_text, resolve
-from tools.site import badges, body, checks, once, plain, search, weight
+from tools.site import badges, body, checks, front, once, plain, search, weight
 from tools.site.checks import shown
 from tools.site.mathematics import to_mathml
 from tools.site.policy import with_policy
@@ -185,17 +185,24 @@ def finished_body(html, page, config, files):
     return body.explain_tints(html, config.extra["text"]["legend"])
 
 
-def write_beside(page, name, text):
-    path = Path(page.file.abs_dest_path).with_name(name)
+def write(path, data):
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+    path.write_bytes(data)
+
+
+def write_beside(page, name, text):
+    write(Path(page.file.abs_dest_path).with_name(name), text.encode())
 
 
 def on_page_context(context, page, config, nav):
-    """Beside the first page of a language, the list of all: here every page has its title."""
+    """On the first page of a language what its pages add up to, and beside it their list: here each has its title."""
     if page.slug == HOME:
         words = config.site_name, config.site_description
         write_beside(page, "llms.txt", plain.llms(*words, nav.items, config.extra["text"]["nav"]))
+        languages = len(config.plugins["i18n"].config.languages)
+        counted = front.counted(nav.pages, languages, ROOT / "tests/pages/mutants.md", config.extra["text"])
+        page.content = front.say_counted(page.content, counted)
+        page.attention = front.attention(ROOT / "snippets")
 
 
 ALTERNATE = re.compile(r'\s*<link rel="alternate" href="([^"]*)"( hreflang="[^"]*">)')

@@ -1,0 +1,73 @@
+"""What the first page counts."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from tests.configuration import LANGUAGES, ROOT
+from tools.cells.source import Cell
+from tools.site import front
+
+TEXT = LANGUAGES["en"].extra["text"]
+CELLS = [
+    Cell("setup", "import torch\nx = torch.ones(2)  # (T,)\n", None, 1, 4),
+    Cell("sum", "y = x + x  # (T,)\nprint(y)\n", "tensor([2., 2.])\n", 6, 9),
+]
+
+
+def page(devices, behind=()):
+    badges = [{"device": device, "verified": verified} for device, verified in devices.items()]
+    return SimpleNamespace(cells_to_verify=CELLS, badges=badges, behind=behind)
+
+
+@pytest.fixture
+def mutants(tmp_path):
+    path = tmp_path / "mutants.md"
+    path.write_text(
+        "| page | mutants | caught | share |\n|---|---|---|---|\n| a/b-c | 8 | 7 | 1% |\n| d | 4 | 4 | 1% |\n"
+    )
+    return path
+
+
+def test_every_promise_is_followed_by_what_was_counted_for_it(mutants):
+    pages = [page({"CPU": 2}), page({"CPU": 1}, ["probe"])]
+    assert front.counted(pages, 3, mutants, TEXT) == [
+        ["3 of 4 cells verified on CPU.", "No GPU has run these pages yet."],
+        ["4 shape comments."],
+        ["2 programs."],
+        [TEXT["counted"]["mutants"].format(caught=11, mutants=12)],
+        ["3 languages; in this one, 1 of 2 pages are up to date."],
+    ]
+
+
+def test_once_a_gpu_has_run_the_pages_nobody_says_that_none_has(mutants):
+    pages = [page({"CPU": 2, "CUDA": 1}), page({"CPU": 2, "CUDA": 0})]
+    assert front.counted(pages, 3, mutants, TEXT)[0] == [
+        "4 of 4 cells verified on CPU.",
+        "1 of 4 cells verified on CUDA.",
+    ]
+    pages = [page({"CPU": 2, "CUDA": 0})]  # its record is that of other cells
+    assert front.counted(pages, 3, mutants, TEXT)[0] == ["2 of 2 cells verified on CPU.", TEXT["no_gpu"]]
+
+
+def test_what_was_counted_stands_in_its_promise_and_nowhere_else():
+    body = '<ul><li>a</li></ul><h2 id="promises">P</h2><ol><li>b</li>\n<li>c</li></ol><ul><li>d</li></ul>'
+    assert front.say_counted(body, [["1 < 2", "3"], ["4"]]) == (
+        '<ul><li>a</li></ul><h2 id="promises">P</h2><ol><li>b<small>1 &lt; 2</small><small>3</small></li>\n'
+        "<li>c<small>4</small></li></ol><ul><li>d</li></ul>"
+    )
+
+
+def test_the_picture_has_the_numbers_that_a_cell_prints():
+    shown = front.attention(ROOT / "snippets")
+    output = front.cell(ROOT / "snippets", *front.WEIGHTS).output
+    rows = "],\n        [".join(", ".join(row) for row in shown["rows"])
+    assert output.startswith(f"tensor([[{rows}]])\ntensor([{', '.join(shown['sums'])}])\n")
+    words = front.cell(ROOT / "snippets", *front.WORDS).code
+    assert f'words = "{" ".join(shown["words"])}"' in words
+    tokens = words[words.index("inputs = ") : words.index("# (T, E)")]
+    assert tokens in front.cell(ROOT / "snippets", "masks/causal", "attend").code
+    slug, section = shown["shown"]
+    source = (ROOT / f"docs/en/{slug}.md").read_text("utf-8")
+    [found] = [part for part in source.split("\n## ") if f"{{#{section}}}" in part]
+    assert '--8<-- "masks/causal.md:weights"' in found
