@@ -1,16 +1,20 @@
-"""The face of the site: one query attending, what was counted, and the foot."""
+"""The face of the site: one query attending, what was counted, the foot, and what other sites show of a page."""
 
+import json
+import re
+import struct
 from itertools import accumulate
 from urllib.parse import urljoin
 
 import pytest
 from bs4 import BeautifulSoup, SoupStrainer
+from fontTools.ttLib import TTFont
 
 from tests.browser import site
-from tests.configuration import text
+from tests.configuration import CONFIG, text
 from tools.cells.record import read_record
 from tools.cells.source import digest, read_cells
-from tools.site import front
+from tools.site import front, linked, pictures
 
 PICTURE = front.attention(site.ROOT / "snippets")
 
@@ -28,6 +32,12 @@ def part(built, page, tag):
     return BeautifulSoup(
         (built / page.path / "index.html").read_text("utf-8"), "html.parser", parse_only=SoupStrainer(tag)
     )
+
+
+def size(png):
+    """The width and the height of a PNG."""
+    assert png.startswith(b"\x89PNG\r\n")
+    return struct.unpack(">II", png[16:24])
 
 
 # --- one query attending --------------------------------------------------------------------------
@@ -132,3 +142,51 @@ def test_the_foot_leads_to_what_every_reader_may_want(built, page):
     for url in wanted:
         path = built / url.removeprefix(site.SITE_URL)
         assert (path / "index.html" if url.endswith("/") else path).is_file()
+
+
+# --- what other sites show of a page --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", site.PAGES, ids=str)
+def test_a_link_to_a_page_is_shown_with_its_title_its_description_and_a_picture(built, page):
+    head = part(built, page, "head")
+    said = {meta["property"]: meta["content"] for meta in head.select("meta[property]")}
+    name = site.LANGUAGES[page.language].site_name or CONFIG.site_name
+    title = name if page.slug == "index" else head.title.get_text().removesuffix(f" - {name}")
+    assert said == {
+        "og:type": "website" if page.slug == "index" else "article",
+        "og:title": title,
+        "og:description": head.find("meta", {"name": "description"})["content"],
+        "og:url": site.SITE_URL + page.path,
+        "og:image": f"{site.SITE_URL}assets/social-{page.language}.png",
+        "og:locale": linked.locale(page.language),
+    }
+    assert head.find("meta", {"name": "twitter:card"})["content"] == "summary_large_image"
+    [script] = head.select('script[type="application/ld+json"]')
+    data = json.loads(script.get_text())
+    assert (data.get("headline") or data["name"]) == title
+    assert (data["description"], data["url"]) == (said["og:description"], said["og:url"])
+    assert data["inLanguage"] == page.language
+    original = data.get("translationOfWork", {"url": said["og:url"]})["url"]
+    assert original == site.SITE_URL + site.Page("en", page.slug).path
+    licence = part(built, page, "footer").select_one("a[rel=license]")["href"]
+    assert licence.startswith(data["license"])
+
+
+def test_the_pictures_of_the_site_have_the_sizes_that_others_want(built):
+    for language in site.LANGUAGES:
+        assert size((built / f"assets/social-{language}.png").read_bytes()) == (1200, 630)
+    head = part(built, site.Page("it", "masks/causal"), "head")
+    icon = urljoin(site.PREFIX + "it/masks/causal/", head.select_one("link[rel=apple-touch-icon]")["href"])
+    assert size((built / icon.removeprefix(site.PREFIX)).read_bytes()) == (180, 180)
+
+
+def test_the_font_of_the_pictures_has_every_character_of_their_words():
+    known = set(map(chr, TTFont(pictures.FONT).getBestCmap()))
+    words = "".join(f"{config.site_name or ''}{config.site_description}" for config in site.LANGUAGES.values())
+    assert set(words + CONFIG.site_name) - known == set(), "cut the font anew, as tools/site/pictures.py says"
+
+
+def test_a_visit_asks_for_no_picture_of_other_sites(tab):
+    tab.open("", until="networkidle")
+    assert [url for url in tab.asked if re.search(r"\.png$", url)] == []

@@ -1,12 +1,14 @@
-"""What the first page counts."""
+"""What the first page counts, and what other sites are told of a page."""
 
+import json
 from types import SimpleNamespace
 
 import pytest
 
 from tests.configuration import LANGUAGES, ROOT
 from tools.cells.source import Cell
-from tools.site import front
+from tools.freshness import ALL
+from tools.site import front, linked, policy
 
 TEXT = LANGUAGES["en"].extra["text"]
 CELLS = [
@@ -71,3 +73,53 @@ def test_the_picture_has_the_numbers_that_a_cell_prints():
     source = (ROOT / f"docs/en/{slug}.md").read_text("utf-8")
     [found] = [part for part in source.split("\n## ") if f"{{#{section}}}" in part]
     assert '--8<-- "masks/causal.md:weights"' in found
+
+
+# --- what other sites are told --------------------------------------------------------------------
+
+
+def told(language, behind=(), is_home=False):
+    url = {"en": "masks/causal/", "zh": "zh/masks/causal/"}[language]
+    shown = SimpleNamespace(
+        behind=behind,
+        title="A &lt;/script&gt; title",
+        meta={"description": "About."},
+        file=SimpleNamespace(url=url),
+        canonical_url=f"https://a.org/{url}",
+    )
+    said = linked.data(shown, language, "Site", "https://a.org/", is_home)
+    assert "</" not in said
+    return json.loads(said)
+
+
+def test_a_translation_names_its_original_and_an_original_names_none():
+    assert told("en")["isPartOf"]["url"] == "https://a.org/"
+    assert "translationOfWork" not in told("en")
+    assert told("zh")["isPartOf"]["url"] == "https://a.org/zh/"
+    assert told("zh")["translationOfWork"]["url"] == "https://a.org/masks/causal/"
+    assert told("zh")["headline"] == "A </script> title"
+
+
+def test_a_page_that_shows_the_english_text_is_no_translation():
+    said = told("zh", behind=ALL)
+    assert said["inLanguage"] == "en"
+    assert "translationOfWork" not in said
+
+
+def test_the_first_page_stands_for_the_whole_site():
+    said = told("zh", is_home=True)
+    assert (said["@type"], said["name"]) == ("WebSite", "Site")
+    assert "isPartOf" not in said
+
+
+@pytest.mark.parametrize(
+    ("language", "wanted"),
+    [("en", "en_US"), ("it", "it_IT"), ("zh", "zh_CN"), ("ja", "ja_JP"), ("pt-BR", "pt_BR"), ("zh-Hant", "zh_TW")],
+)
+def test_a_language_has_the_country_of_most_of_its_readers(language, wanted):
+    assert linked.locale(language) == wanted
+
+
+def test_data_is_no_script_that_a_policy_must_allow():
+    page = '<meta charset="utf-8"><script>a()</script><script type="application/ld+json">{"a":1}</script>'
+    assert policy.with_policy(page).count("'sha256-") == 1

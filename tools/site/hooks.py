@@ -21,7 +21,7 @@ from mkdocs.utils.meta import get_data
 from tools import freshness, notebooks
 from tools.cells.labels import refuse_misfit
 from tools.cells.source import SourceError, read_cells, read_text, resolve
-from tools.site import badges, body, checks, front, once, plain, search, weight
+from tools.site import badges, body, checks, front, linked, once, pictures, plain, search, weight
 from tools.site.checks import shown
 from tools.site.mathematics import to_mathml
 from tools.site.policy import with_policy
@@ -37,6 +37,8 @@ for chatty in ("static_i18n", "jupyter"):
 
 HOME = "index"
 GLOSSARY = "glossary"  # the page that theme/glossary.html fills
+
+SOCIAL = "assets/social-{}.png"  # the picture beside a link to the site, by language
 
 startup = {}
 templates = once.Templates()
@@ -79,10 +81,6 @@ def on_config(config):
             checks.check_glossary(config.nav, glossary, config.extra["terms"])
 
 
-def on_env(env, config, files):
-    env.bytecode_cache = templates
-
-
 def source_of(page):
     """The file that a page is written in; the Markdown of a lab lies beside its notebook."""
     path = Path(shown(page.file.abs_src_path))
@@ -92,6 +90,17 @@ def source_of(page):
 
 def is_notebook(page):
     return page.file.src_uri.endswith(".ipynb")
+
+
+def on_env(env, config, files):
+    """Templates without their indentation; the pictures beside a link to the site and on the screen of a phone."""
+    env.bytecode_cache = templates
+    env.trim_blocks = env.lstrip_blocks = True
+    language, template = config.plugins["i18n"].current_language, env.get_template("partials/social.html")
+    attention = front.attention(ROOT / "snippets")
+    write(Path(config.site_dir, SOCIAL.format(language)), pictures.social(template, config, attention))
+    icon = pictures.touch_icon(ROOT / "theme" / config.theme["favicon"])
+    write(Path(config.site_dir, "assets/touch-icon.png"), icon)
 
 
 @event_priority(-50)
@@ -195,7 +204,13 @@ def write_beside(page, name, text):
 
 
 def on_page_context(context, page, config, nav):
-    """On the first page of a language what its pages add up to, and beside it their list: here each has its title."""
+    """What other sites are told of a page; on the first one of a language, what all its pages add up to.
+
+    Beside that one stands their list: here every page has its title.
+    """
+    language = config.plugins["i18n"].current_language
+    page.social, page.locale = SOCIAL.format(language), linked.locale(language)
+    page.linked_data = linked.data(page, language, config.site_name, config.site_url, page.slug == HOME)
     if page.slug == HOME:
         words = config.site_name, config.site_description
         write_beside(page, "llms.txt", plain.llms(*words, nav.items, config.extra["text"]["nav"]))

@@ -4,7 +4,7 @@ import base64
 import hashlib
 import re
 
-INLINE = re.compile(r"<script(?![^>]*\bsrc=)[^>]*>(.*?)</script>", re.S)
+INLINE = re.compile(r"<script(?![^>]*(?:\bsrc=|ld\+json))[^>]*>(.*?)</script>", re.S)  # linked data does not run
 ARTICLE = re.compile(r"<article\b.*</article>", re.S)
 CHARSET = '<meta charset="utf-8">'
 POLICY = (

@@ -1,0 +1,39 @@
+"""The pictures that need pixels, drawn while the site is built: beside a link to it, and on the screen of a phone.
+
+tools/site/pictures.otf is cut from Noto Serif CJK SC 2.001 (SIL Open Font License, pictures.LICENSE.txt), so that every
+machine draws the same words. To cut it anew, with NotoSerifCJK-Regular.ttc of github.com/notofonts/noto-cjk:
+
+    grep -hE 'site_(name|description):' mkdocs.yml > words.txt
+    pyftsubset NotoSerifCJK-Regular.ttc --font-number=2 --text-file=words.txt --unicodes=20-7E,A0-17F,2013-2026 \\
+        --layout-features=kern --no-hinting --notdef-outline --name-IDs=0,1,2,6,13 --drop-tables+=BASE,VORG,vhea,vmtx \\
+        --no-recalc-timestamp --output-file=tools/site/pictures.otf
+"""
+
+import re
+from pathlib import Path
+
+from resvg_py import svg_to_bytes
+
+from tools.cells.source import read_text
+
+FONT = Path(__file__).with_suffix(".otf")
+STYLE = """
+.attention text { fill: #1f5f99; font-size: 15px; text-anchor: middle }
+.attention .muted { fill: #5a6572 }
+.attention .sum { text-anchor: end }
+.attention path { fill: none; stroke: #1f5f99; stroke-linecap: round }
+.attention rect { fill: #1f5f99 }
+"""
+SENTENCE = re.compile(r"(?<=\.) |(?<=。)")
+
+
+def social(template, config, attention):
+    """The picture beside a link to the site, 1200 by 630: its name, what it is, and one query attending."""
+    svg = template.render(config=config, sentences=SENTENCE.split(config.site_description), attention=attention)
+    return svg_to_bytes(svg, style_sheet=STYLE, skip_system_fonts=True, font_files=[str(FONT)])
+
+
+def touch_icon(favicon):
+    """The icon of the site on paper and with a margin, since phones cut its corners off."""
+    svg = read_text(favicon).replace('viewBox="0 0 24 24"', 'viewBox="-5 -5 34 34"')
+    return svg_to_bytes(svg, background="#fff", width=180, height=180, skip_system_fonts=True)
