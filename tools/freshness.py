@@ -27,7 +27,7 @@ import yaml
 from tools import translations
 from tools.cells.record import write_atomically
 from tools.cells.source import SourceError, read_text
-from tools.translations import FRONT_MATTER
+from tools.translations import BUILDS_ON, FRONT_MATTER
 
 DOCS = Path("docs")
 ALL = "all"
@@ -115,6 +115,7 @@ def text_of(path):
 
 def sections(text, path):
     """The sections of a page by their ids, each with its heading; `SourceError` where two have one id."""
+    text = BUILDS_ON.sub("", text)
     bounds = translations.sections(text)
     names = [name for name, _, _ in bounds]
     if twice := [name for name in names if names.count(name) > 1]:

@@ -13,7 +13,7 @@ import material
 from tools.cells.record import write_atomically
 from tools.cells.source import SourceError, read_text
 from tools.freshness import ALL, DOCS
-from tools.translations import FRONT_MATTER
+from tools.translations import BUILDS_ON, FRONT_MATTER
 
 CONFIGURATION, GLOSSARY = Path("mkdocs.yml"), Path("languages/glossary.csv")
 ENGLISH = re.compile(r"( *- locale: en\n.*?)(?= *- locale: )", re.S)
@@ -95,7 +95,8 @@ def glossary(code):
 
 def untranslated(english):
     """A page without a body, which shows the English text."""
-    return f"---\n{FRONT_MATTER.match(read_text(english))[1]}\nbehind: {ALL}\n---\n"
+    front = BUILDS_ON.sub("", f"{FRONT_MATTER.match(read_text(english))[1]}\n")
+    return f"---\n{front}behind: {ALL}\n---\n"
 
 
 def main(arguments):

@@ -8,8 +8,9 @@ from tools.cells.source import INCLUDE, SourceError, read_text
 FRONT_MATTER = re.compile(r"\A---\n(.*?)\n---\n", re.S)
 FENCE = re.compile(r"^( *)(`{3,}|~{3,})[^`\n]*\n.*?^\1\2$", re.S | re.M)
 OF_TRANSLATORS = "behind|glossary|made_from|typography"  # fields that only a translated page has
+BUILDS_ON = re.compile(r"^builds_on: .*\n", re.M)  # that only an English page has; it holds no words
 PARTS = {
-    "front matter key": re.compile(rf"^(?!{OF_TRANSLATORS})([\w-]+):", re.M),
+    "front matter key": re.compile(rf"^(?!builds_on|{OF_TRANSLATORS})([\w-]+):", re.M),
     "heading": re.compile(r"^(#+) (?:.*?(\{#[\w-]+\}))?", re.M),
     "cell": re.compile(rf"^{INCLUDE.pattern}$", re.M),
     "code block": re.compile(r"^ *(?:```|~~~)(\w+)\n(.*?)^ *(?:```|~~~)$", re.M | re.S),

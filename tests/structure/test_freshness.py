@@ -82,8 +82,11 @@ def test_an_accepted_page_is_current_and_keeps_its_words(made):
     assert made.path.read_text("utf-8") == text, "to accept twice changes nothing"
 
 
-def test_white_space_is_no_change(made):
-    change(made, "Say one.", "Say\n  one.\n")
+@pytest.mark.parametrize(
+    ("old", "new"), [("Say one.", "Say\n  one.\n"), ("A page.\n", "A page.\nbuilds_on: [masks/padding]\n")]
+)
+def test_what_has_no_words_is_no_change(made, old, new):
+    change(made, old, new)
     refuse_undeclared(made)
 
 
