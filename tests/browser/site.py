@@ -69,6 +69,16 @@ TURNS = [
 ]
 
 
+def chapter(slug):
+    return slug.rpartition("/")[0]
+
+
+def menu(slug):
+    """The pages that the menu of a page lists: those of its own chapter, the first of each other, those of none."""
+    first = {chapter(other): other for other in reversed(SLUGS)}
+    return [other for other in SLUGS if chapter(other) in ("", chapter(slug)) or other == first[chapter(other)]]
+
+
 def mkdocs(*arguments, root=ROOT, **environment):
     """Run MkDocs; return its exit status and what it says."""
     command = [sys.executable, "-m", "mkdocs", *arguments]

@@ -5,7 +5,16 @@ from axe_playwright_python.sync_playwright import Axe
 
 from tests.browser import site
 
-KINDS = ["index", "masks/causal", "masks/multihead-attention", "labs/see-the-masks", "glossary", "verified"]
+KINDS = [
+    "index",
+    "masks/causal",
+    "masks/multihead-attention",
+    "labs/see-the-masks",
+    "map",
+    "symbols",
+    "glossary",
+    "verified",
+]
 
 
 def faults(opened):

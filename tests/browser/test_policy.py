@@ -29,7 +29,9 @@ def test_a_script_that_slips_in_does_not_run(tab):
     tab.faults.clear()
 
 
-@pytest.mark.parametrize("slug", ["index", "masks/causal", "labs/see-the-masks", "glossary", "verified"])
+@pytest.mark.parametrize(
+    "slug", ["index", "masks/causal", "labs/see-the-masks", "map", "symbols", "glossary", "verified"]
+)
 def test_under_its_policy_a_page_works_without_a_fault(tab, slug):
     """`tab` fails on every message of the browser's console."""
     opened = tab.open(site.Page("zh", slug).path, until="networkidle")

@@ -8,7 +8,7 @@ import pytest
 
 from tools.cells.source import Cell, SourceError
 from tools.notebooks import dump, notebook, page_markdown, with_links
-from tools.site.body import explain_tints, inline_pictures, show_outputs
+from tools.site.body import explain_tints, inline_pictures, name_cells, show_outputs
 from tools.site.checks import check_port, nav_pages
 from tools.site.font import characters, italic
 from tools.site.mathematics import to_mathml
@@ -134,6 +134,16 @@ def test_what_tints_mean_stands_below_the_first_tinted_output_alone():
     legend = '<p class="legend" data-pagefind-ignore>words</p>'
     assert explain_tints(plain + tinted + tinted, "words") == plain + tinted + legend + tinted
     assert explain_tints(plain, "words") == plain
+
+
+def test_each_cell_gets_an_address_of_its_name_and_a_command_none():
+    block = '<div class="language-{} highlight"><pre><span></span><code>x\n</code></pre></div>'
+    named = name_cells(block.format("python") + block.format("sh") + block.format("python"), ["data", "show"], {})
+    assert re.findall('<div class="language-(.*?) highlight"(.*?)>', named) == [
+        ("python", ' id="cell-data"'),
+        ("sh", ""),
+        ("python", ' id="cell-show"'),
+    ]
 
 
 # --- mathematics ----------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ async function copy(button, code, words = whole.dataset.copied) {
 
 function show(cell) {
   whole.querySelector("code").textContent = program(cell)
-  whole.querySelector("b").textContent = cell.dataset.name
+  whole.querySelector("b").textContent = cell.id.replace("cell-", "")
   whole.showModal()
 }
 

@@ -58,13 +58,13 @@ def scrolling_tables(body):
 
 
 def name_cells(body, names, ran_on):
-    """Each cell with its name, and below it what is said of where it ran; nothing below most."""
+    """Each cell with an address of its name, and below it what is said of where it ran; nothing below most."""
     names = iter(names)
 
     def named(match):
         name = next(names, "")
         sentence = ran_on.get(name)
-        cell = match[0].replace('">', f'" data-name="{name}">', 1)
+        cell = match[0].replace('">', f'" id="cell-{name}">', 1)
         return cell + (f'<p class="ran-on">{html.escape(sentence)}</p>' if sentence else "")
 
     return CELL.sub(named, body)

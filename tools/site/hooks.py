@@ -21,7 +21,7 @@ from mkdocs.utils.meta import get_data
 from tools import freshness, notebooks
 from tools.cells.labels import refuse_misfit
 from tools.cells.source import SourceError, read_cells, read_text, resolve
-from tools.site import badges, body, checks, front, linked, once, pictures, plain, search, weight
+from tools.site import badges, body, checks, curriculum, front, linked, once, pictures, plain, search, symbols, weight
 from tools.site.checks import shown
 from tools.site.mathematics import to_mathml
 from tools.site.policy import with_policy
@@ -36,7 +36,7 @@ for chatty in ("static_i18n", "jupyter"):
     logging.getLogger(f"mkdocs.plugins.mkdocs_{chatty}").setLevel(logging.WARNING)
 
 HOME = "index"
-GLOSSARY = "glossary"  # the page that theme/glossary.html fills
+GLOSSARY, MAP, SYMBOLS = "glossary", "map", "symbols"  # the pages that templates of these names fill
 
 SOCIAL = "assets/social-{}.png"  # the picture beside a link to the site, by language
 
@@ -115,6 +115,8 @@ def on_pre_page(page, config, files):
             checks.check_text(freshness.text_of(source_of(page)), shown(ROOT / "theme"))
         page.behind = freshness.front_matter(source_of(page)).get("behind", [])
         page.text_file = freshness.text_of(source_of(page))
+        english = Path(shown(config.docs_dir), "en", f"{page.slug}.md")
+        page.builds_on = freshness.front_matter(english).get("builds_on", [])
     path = snippets / f"{page.slug}.md"
     with plain_errors():
         page.cells = [] if is_notebook(page) else resolve(page.text_file, snippets)
@@ -204,20 +206,30 @@ def write_beside(page, name, text):
 
 
 def on_page_context(context, page, config, nav):
-    """What other sites are told of a page; on the first one of a language, what all its pages add up to.
-
-    Beside that one stands their list: here every page has its title.
-    """
+    """What a page says of others, and what other sites are told of it: here every page has its title."""
     language = config.plugins["i18n"].current_language
     page.social, page.locale = SOCIAL.format(language), linked.locale(language)
     page.linked_data = linked.data(page, language, config.site_name, config.site_url, page.slug == HOME)
+    with plain_errors():
+        context["bases"] = curriculum.bases(page, nav.pages)
     if page.slug == HOME:
-        words = config.site_name, config.site_description
-        write_beside(page, "llms.txt", plain.llms(*words, nav.items, config.extra["text"]["nav"]))
-        languages = len(config.plugins["i18n"].config.languages)
-        counted = front.counted(nav.pages, languages, ROOT / "tests/pages/mutants.md", config.extra["text"])
-        page.content = front.say_counted(page.content, counted)
-        page.attention = front.attention(ROOT / "snippets")
+        finish_home(page, config, nav)
+    elif page.slug == MAP:
+        context["rows"] = curriculum.rows(nav)
+        page.plain += plain.curriculum(context["rows"], config.extra["text"]["builds_on"])
+    elif page.slug == SYMBOLS:
+        context["symbols"] = symbols.index(nav.pages)
+        page.plain += plain.symbols(context["symbols"])
+
+
+def finish_home(page, config, nav):
+    """On the first page of a language, what all its pages add up to; beside it, their list."""
+    words = config.site_name, config.site_description
+    write_beside(page, "llms.txt", plain.llms(*words, nav.items, config.extra["text"]["nav"]))
+    languages = len(config.plugins["i18n"].config.languages)
+    counted = front.counted(nav.pages, languages, ROOT / "tests/pages/mutants.md", config.extra["text"])
+    page.content = front.say_counted(page.content, counted)
+    page.attention = front.attention(ROOT / "snippets")
 
 
 ALTERNATE = re.compile(r'\s*<link rel="alternate" href="([^"]*)"( hreflang="[^"]*">)')

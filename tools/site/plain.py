@@ -50,6 +50,31 @@ def others(names):
     return f" ({', '.join(dict.fromkeys(names.values()))})" if names else ""
 
 
+def symbols(found):
+    """The names of torch, each with the cells that use it."""
+    return "\n" + "".join(f"- `{symbol.name}`: {', '.join(places(symbol.uses))}\n" for symbol in found)
+
+
+def places(uses):
+    for page, cells in uses:
+        yield from (link(page, f"#cell-{cell}", f", {cell}") for cell in cells)
+
+
+def curriculum(rows, builds_on):
+    """The pages of each chapter, with the words `builds_on` before those that they build on."""
+    return "".join(line(row, builds_on) if row.page else f"\n## {row.title}\n\n" for row in rows)
+
+
+def line(row, builds_on):
+    bases = ", ".join(map(link, row.bases))
+    return f"- {link(row.page)}{f'. {builds_on} {bases}' if bases else ''}\n"
+
+
+def link(page, place="", rest=""):
+    """A link to a page, or to a place on it whose name is the rest of its title."""
+    return f"[{html.unescape(page.title)}{rest}]({page.canonical_url.replace(' ', '%20')}{place})"
+
+
 def llms(name, description, nav, loose):
     """The list of all pages by chapter; those outside the chapters come first, below the title `loose`."""
     chapters = {loose: [item for item in nav if not item.children]}
@@ -68,5 +93,4 @@ def pages(item):
 
 def listed(page):
     description = html.unescape(page.meta.get("description", ""))
-    title, url = html.unescape(page.title), page.canonical_url.replace(" ", "%20")
-    return f"- [{title}]({url}index.md){f': {description}' if description else ''}\n"
+    return f"- {link(page, 'index.md')}{f': {description}' if description else ''}\n"

@@ -1,0 +1,105 @@
+"""Where each name of torch is used: an index of the cells, made from their source text while the site is built.
+
+theme/symbols.html shows it. torch itself is not asked, so the methods and arguments worth an entry are listed here; a
+test compares them with torch, and with what the cells use.
+"""
+
+import ast
+from dataclasses import dataclass
+
+from tools.cells.source import program_cells
+
+PACKAGES = ("torch", "einops", "transformers")
+SHORT = {"torch.nn.functional.": "F.", "torch.nn.": "nn."}
+METHODS = {
+    "Tensor": """amax amin aminmax argmax argsort backward chunk clamp clone contiguous copy_ cumsum detach diagonal
+        div_ expand flatten flip grad isfinite isnan logical_not masked_fill median mT mul_ new_ones nonzero norm
+        permute prod repeat repeat_interleave requires_grad requires_grad_ reshape scatter softmax squeeze stride T to
+        transpose tril triu unbind unflatten unsqueeze var view where zero_""",
+    "nn.Module": "eval load_state_dict named_parameters parameters register_buffer state_dict train training",
+    "nn.MultiheadAttention": "in_proj_bias in_proj_weight k_proj_weight out_proj q_proj_weight v_proj_weight",
+}
+OWNERS = {name: owner for owner, names in METHODS.items() for name in names.split()}
+ARGUMENTS = """attn_mask average_attn_weights batch_first dropout_p enable_gqa generator is_causal kdim keepdim
+    key_padding_mask need_weights padding_side persistent scale vdim"""
+NOBODY_ASKS = """abs all any arange bool cpu data device double dtype embed_dim equal exp float float32 half int int32
+    is_floating_point is_meta item log long manual_seed max mean min nbytes numel randn round shape std sum tanh Tensor
+    tensor tolist type zero_grad zeros"""
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A name, and each page that uses it with the names of its cells that do."""
+
+    name: str
+    uses: list
+
+
+def index(pages):
+    """The symbols of some pages from A to Z, whatever stands before the last dot."""
+    found = {}
+    for page in pages:
+        cells = {}
+        for cell in page.cells_to_verify:
+            for name in names(page.cells_to_verify, cell):
+                cells.setdefault(name, []).append(cell.name)
+        for name in cells:
+            found.setdefault(name, []).append((page, cells[name]))
+    return [Symbol(name, found[name]) for name in sorted(found, key=alphabetical)]
+
+
+def alphabetical(name):
+    return name.rpartition(".")[2].lower(), name
+
+
+def names(cells, cell):
+    """The names that a cell uses, each once, as the imports of its program mean them."""
+    program = [ast.parse(part.code) for part in program_cells(cells, cell)]
+    nodes = [node for part in program for node in ast.walk(part)]
+    own = {node.name for node in nodes if isinstance(node, ast.FunctionDef) and is_method(node)}
+    return dict.fromkeys(used(program[-1], imports(nodes), OWNERS.keys() - own))
+
+
+def is_method(function):
+    return [argument.arg for argument in function.args.args[:1]] == ["self"]
+
+
+def imports(nodes):
+    """What each name stands for that a program imports."""
+    meant = {}
+    for node in nodes:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            package = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+            meant |= {alias.asname or alias.name: package + alias.name for alias in node.names}
+    return meant
+
+
+def used(node, meant, methods):
+    """The names in a part of a program: of packages, of methods, of arguments."""
+    if name := imported(node, meant):
+        package, _, rest = name.partition(".")
+        if package in PACKAGES and rest and rest.rpartition(".")[2] not in NOBODY_ASKS.split():
+            yield short(name)
+        return
+    if isinstance(node, ast.Attribute) and node.attr in methods:
+        yield f"{OWNERS[node.attr]}.{node.attr}"
+    if isinstance(node, ast.keyword) and node.arg in ARGUMENTS.split():
+        yield f"{node.arg}="
+    for child in ast.iter_child_nodes(node):
+        yield from used(child, meant, methods)
+
+
+def imported(node, meant):
+    """The whole name of something that a program has imported, such as torch.nn.Linear; nothing for anything else."""
+    if not isinstance(node, ast.Attribute | ast.Name):
+        return ""
+    first, *rest = [part for part in ast.unparse(node).split(".") if not part.startswith("__")]
+    dotted = all(part.isidentifier() for part in rest)
+    return ".".join([meant[first], *rest]) if first in meant and dotted else ""
+
+
+def short(name):
+    """A name as the cells write it."""
+    for long, alias in SHORT.items():
+        name = name.replace(long, alias, 1)
+    return name
