@@ -2,6 +2,8 @@
 // cell itself. Below a cell that is not shared stands its output, or that it has not run yet. One more button copies the
 // address of the page's notebook.
 
+"use strict"; {
+
 const all = (selector, root = document) => [...root.querySelectorAll(selector)]
 
 const isShared = cell => !cell.nextElementSibling?.matches(".output, .ran-on")
@@ -59,3 +61,5 @@ for (const address of all(".cloud code")) {
 whole.addEventListener("click", event => {
   if (event.target === whole || event.target.closest("[data-close]")) whole.close()
 })
+
+}

@@ -1,5 +1,7 @@
 // What a reader chooses and where they are: colours, language, section, menu.
 
+"use strict"; {
+
 const all = (selector, root = document) => [...root.querySelectorAll(selector)]
 
 // --- colours: as the system has them, light, or dark
@@ -73,3 +75,12 @@ document.addEventListener("click", event => {
   const link = event.target.closest("a[hreflang]")
   if (link) link.hash = location.hash
 })
+
+// --- a downloaded copy: no server looks for the page of a folder
+
+if (location.protocol === "file:") {
+  const toFolder = link => link.protocol === "file:" && link.pathname.endsWith("/")
+  all("a[href]").filter(toFolder).forEach(link => { link.pathname += "index.html" })
+}
+
+}

@@ -1,5 +1,7 @@
 // The search: Pagefind is fetched when the dialog opens for the first time.
 
+"use strict"; {
+
 const all = (selector, root = document) => [...root.querySelectorAll(selector)]
 
 const dialog = document.querySelector("dialog.search")
@@ -7,10 +9,11 @@ const query = dialog.querySelector(".search__query")
 const status = dialog.querySelector(".search__status")
 const results = dialog.querySelector(".search__results")
 const hint = status.textContent
+const pagefindUrl = new URL("../pagefind/pagefind.js", document.currentScript.src)
 let pagefind
 
 function load() {
-  pagefind ??= import(new URL("../pagefind/pagefind.js", import.meta.url))
+  pagefind ??= import(pagefindUrl)
   return pagefind
 }
 
@@ -90,12 +93,19 @@ dialog.addEventListener("keydown", event => {
 dialog.addEventListener("click", event => {
   if (event.target === dialog || event.target.closest("[data-search-close], a")) dialog.close()
 })
-all("[data-search-open]").forEach(button => button.addEventListener("click", open))
-document.addEventListener("keydown", event => {
-  const typing = event.target.closest("input, textarea, select, [contenteditable]") && !dialog.contains(event.target)
-  const wanted = (event.key === "/" && !typing) || (event.key === "k" && (event.ctrlKey || event.metaKey))
-  if (wanted && !dialog.open) {
-    event.preventDefault()
-    open()
-  }
-})
+const openers = all("[data-search-open]")
+if (location.protocol === "file:") { // from which nothing can be fetched
+  openers.forEach(button => button.remove())
+} else {
+  openers.forEach(button => button.addEventListener("click", open))
+  document.addEventListener("keydown", event => {
+    const typing = event.target.closest("input, textarea, select, [contenteditable]") && !dialog.contains(event.target)
+    const wanted = (event.key === "/" && !typing) || (event.key === "k" && (event.ctrlKey || event.metaKey))
+    if (wanted && !dialog.open) {
+      event.preventDefault()
+      open()
+    }
+  })
+}
+
+}

@@ -1,5 +1,7 @@
 // Terms: whoever points at one, or comes to it by keyboard, reads its sentence.
 
+"use strict"; {
+
 const note = Object.assign(document.createElement("div"), { className: "says", id: "says", role: "tooltip", popover: "manual" })
 document.body.append(note)
 let leaving
@@ -32,4 +34,6 @@ for (const term of document.querySelectorAll("a.term")) {
   term.addEventListener("pointerleave", leave)
   term.addEventListener("focus", () => say(term))
   term.addEventListener("blur", hush)
+}
+
 }

@@ -1,0 +1,70 @@
+"""A copy of the site on the reader's own disk, opened without a server, works but for the search."""
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser import site
+from tests.browser.conftest import open_tab
+from tools.cells.source import program
+
+
+@pytest.fixture(scope="module")
+def files(built):
+    """The built site as the server of a tab: its addresses are those of files."""
+    return site.Server(f"{built.as_uri()}/")
+
+
+@pytest.fixture
+def tab(chromium, files):
+    with open_tab(chromium, files) as tab:
+        yield tab
+
+
+@pytest.mark.parametrize("language", site.LANGUAGES)
+def test_every_link_of_a_copy_opens_a_page_of_it(tab, built, language):
+    page = site.Page(language, "masks/causal")
+    opened = tab.open(f"{page.path}index.html")
+    links = opened.locator("a[href^='.'], a[href^='#']").evaluate_all("all => all.map(link => link.pathname)")
+    assert len(links) > 40
+    assert [link for link in links if not Path(link).is_file()] == []
+
+
+def test_a_copy_leads_from_page_to_page_and_from_language_to_language(tab):
+    opened = tab.open("index.html")
+    opened.locator(".md-nav--primary a", has_text="Causal masks").first.click()
+    opened.wait_for_url("**/masks/causal/index.html")
+    opened.locator(".md-sidebar--secondary a[href='#probe']").click()
+    opened.locator(".md-select > button").hover()
+    opened.locator(".md-select a[hreflang=zh]").click()
+    opened.wait_for_url("**/zh/masks/causal/index.html#probe")
+    opened.locator(".pages a[rel=next]").click()
+    opened.wait_for_url("**/zh/masks/padding/index.html")
+
+
+def test_a_copy_has_its_styles_fonts_colours_and_programs(tab):
+    page = site.Page("it", "masks/causal")
+    opened = tab.open(f"{page.path}index.html", until="networkidle")
+    assert opened.evaluate("[...document.fonts].some(font => font.status === 'loaded')")
+    paper = "getComputedStyle(document.body).backgroundColor"
+    light = opened.evaluate(paper)
+    opened.locator(".colours").click(click_count=2)
+    assert opened.evaluate(paper) != light
+    assert tab.copy(0).split() == program(page.cells, page.cells[0]).split()
+    opened.locator("a.term").first.hover()
+    expect(opened.get_by_role("tooltip")).to_be_visible()
+
+
+def test_a_copy_opens_the_menu_of_a_phone(tab):
+    tab.page.set_viewport_size({"width": 360, "height": 700})
+    opened = tab.open("zh/masks/causal/index.html")
+    opened.locator("[data-drawer]").click()
+    expect(opened.locator("label.md-nav__link--active")).to_be_in_viewport()
+
+
+def test_a_copy_offers_no_search(tab):
+    opened = tab.open("index.html")
+    expect(opened.locator(".search-button")).to_have_count(0)
+    opened.keyboard.press("/")
+    expect(opened.locator("dialog.search")).to_be_hidden()
