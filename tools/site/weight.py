@@ -1,6 +1,7 @@
-"""Leave out what no page of the site uses: rules of Material's style sheets."""
+"""Leave out what no page of the site uses: files of Material, and rules of its style sheets."""
 
 import re
+import shutil
 
 # What a selector asks of an element. `:not(...)` and its like ask for none of the names in them.
 CLASS = re.compile(r"\.(-?[a-zA-Z_][\w-]*)")
@@ -12,6 +13,13 @@ EMPTY_BLOCK = re.compile(r"@media[^{}]*\{\}")
 VARIABLE = re.compile(r"(?<=[{;])(--[\w-]+):((?:\"[^\"]*\"|'[^']*'|[^;{}\"'])*);?")
 USED_VARIABLE = re.compile(r"var\((--[\w-]+)")
 
+UNUSED = (
+    "assets/images",
+    "assets/javascripts",
+    "assets/stylesheets/*.map",
+    "assets/stylesheets/palette.*",
+    "sitemap.xml.gz",
+)
 CLASSES = re.compile(r'\bclass="([^"]*)"')
 ATTRIBUTES = re.compile(r'\b(dir|data-md-[\w-]+)="([^"]*)"')
 WORD = re.compile(r"[\w-]+")
@@ -42,11 +50,13 @@ def trim_styles(css, used, others=""):
 
 
 def trim(site):
-    """Trim the style sheets of Material in a built site."""
+    """Take out of a built site what no page asks for."""
 
     def texts(pattern):
         return [path.read_text("utf-8") for path in sorted(site.glob(pattern))]
 
+    for path in {path for pattern in UNUSED for path in site.glob(pattern)}:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
     used = names(texts("**/*.html"), texts("assets/**/*.js"))
     sheets = sorted(site.glob("assets/stylesheets/*.css"))
     own = "".join(texts("assets/*.css"))
