@@ -65,7 +65,7 @@ def new_language(session):
 
 @torch
 def tests(session):
-    """Everything that CI runs: lint, cells, page tests, structure, the built site in a browser."""
+    """All tests: lint, cells, page tests, structure, the built site in a browser."""
     if session.posargs:
         session.error("tests runs everything and takes no arguments; for a part: nox -s cells -- tests/structure")
     check_style(session)
@@ -113,6 +113,14 @@ def mutants(session):
     """Break the code of pages in small ways and report what their tests miss: all, or `-- masks/causal`."""
     slugs = [path.removeprefix("snippets/").removesuffix(".md") for path in snippet_files(session)]
     run(session, "torch-env", "tools.mutants", *slugs)
+
+
+@torch
+def standards(session):
+    """Ask the Nu validator and Lighthouse, which it installs with npm, what they think of the built site."""
+    wheels = nox.project.dependency_groups(PROJECT, "standards")
+    run(session, "torch-env", "pip", "install", "--quiet", *wheels, "-c", "constraints.txt")
+    run(session, "torch-env", "pytest", "tests/standards")
 
 
 @torch

@@ -124,8 +124,9 @@ class Server:
 
 
 @contextlib.contextmanager
-def serve(folder):
-    """Serve a built site at a free port, below `PREFIX`, with gzip, as GitHub Pages does."""
+def serve(folder, headers=None):
+    """Serve a built site at a free port, below `PREFIX`, with gzip, as GitHub Pages does; `headers` come on top."""
+    headers = {"Cache-Control": "max-age=600", **(headers or {})}
 
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -138,7 +139,8 @@ def serve(folder):
             self.send_header("Content-Type", content_type(path))
             self.send_header("Content-Encoding", "gzip")
             self.send_header("Content-Length", str(len(body)))
-            self.send_header("Cache-Control", "max-age=600")
+            for header in headers.items():
+                self.send_header(*header)
             self.end_headers()
             with contextlib.suppress(ConnectionError):  # the browser left the page
                 self.wfile.write(body)
@@ -173,11 +175,14 @@ def content_type(path):
     return other.get(path.suffix, "application/wasm" if path.suffix == ".wasm" else "application/octet-stream")
 
 
+def executable(playwright):
+    """An installed Chromium, or Playwright's own (`playwright install chromium`)."""
+    return next(filter(None, map(shutil.which, BROWSERS)), playwright.chromium.executable_path)
+
+
 @contextlib.contextmanager
 def browser():
-    """An installed Chromium, or Playwright's own (`playwright install chromium`)."""
-    installed = next(filter(None, map(shutil.which, BROWSERS)), None)
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=installed, args=QUIET)
+        chromium = playwright.chromium.launch(executable_path=executable(playwright), args=QUIET)
         yield chromium
         chromium.close()

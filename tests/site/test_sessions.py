@@ -63,6 +63,7 @@ def sessions():
         ("labs", [], ("torch-env", "tools.labs", "snippets/labs/see-the-masks.md")),
         ("lint", ["--fix"], ("torch-env", "ruff", "check", "--fix")),
         ("mutants", ["masks/causal"], ("torch-env", "tools.mutants", "masks/causal")),
+        ("standards", [], ("torch-env", "pytest", "tests/standards")),
         ("bench", [], ("torch-env", "tools.bench")),
     ],
 )

@@ -232,15 +232,16 @@ def finish_home(page, config, nav):
     page.attention = front.attention(ROOT / "snippets")
 
 
+NOT_HTML = re.compile(r' tabindex=""|(?<=id="__(?:drawer|search)") autocomplete="off"')  # of Material
 ALTERNATE = re.compile(r'\s*<link rel="alternate" href="([^"]*)"( hreflang="[^"]*">)')
 
 
 def finished(html, alternate):
-    """A page with `alternate` in place of its links to other languages, and with its policy.
+    """A page as HTML wants it, with `alternate` in place of its links to other languages, and with its policy.
 
     A preview has none, since it puts a script of its own into each page.
     """
-    html = ALTERNATE.sub(alternate, html)
+    html = NOT_HTML.sub("", ALTERNATE.sub(alternate, html))
     return html if startup.get("preview") else with_policy(html)
 
 

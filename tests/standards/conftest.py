@@ -1,0 +1,3 @@
+from tests.browser.conftest import built, server
+
+__all__ = ["built", "server"]

