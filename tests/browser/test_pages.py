@@ -13,6 +13,7 @@ from tools.translations import parts
 FIRST_VISIT = 78_000  # with fonts
 NEXT_PAGE = 25_000
 FRAME = 6_000  # of a next page, all that is not its article
+MOVE = 0.01  # the sum of layout shifts; 0.1 is called good
 CODE = "article .language-python"
 
 # The words of the article outside code, which may hold a $ of its own.
@@ -41,6 +42,13 @@ TOO_WIDE = """() => {
 # Formulas of which a part is cut off: none may need to be pushed sideways.
 CUT = """() => [...document.querySelectorAll("article math[display=block]")]
     .filter(formula => formula.scrollWidth > formula.clientWidth).map(formula => formula.textContent)"""
+
+# How much of the page moved by itself, as Cumulative Layout Shift counts it; what a click moves does not count.
+MOVED = """() => document.fonts.ready.then(() => new Promise(resolve => {
+    const sum = shifts => resolve(shifts.reduce((sum, {value, hadRecentInput}) => sum + !hadRecentInput * value, 0))
+    new PerformanceObserver(list => sum(list.getEntries())).observe({type: "layout-shift", buffered: true})
+    requestAnimationFrame(() => setTimeout(() => sum([]))) // nothing moved
+}))"""
 
 
 def of(pages):
@@ -72,6 +80,20 @@ def test_a_page_opens_without_an_error_and_asks_its_own_host_alone(visit):
 @every_page
 def test_a_first_visit_takes_at_most_78_kilobytes_with_fonts(visit):
     assert sum(answer.size for answer in visit.sent) <= FIRST_VISIT, visit.sent
+
+
+@pytest.fixture(scope="module", params=[1300, 360])
+def next_page(chromium, server, request):
+    """A tab that has the font for mathematics already: where it has to come first, a line may break elsewhere."""
+    with open_tab(chromium, server) as tab:
+        tab.page.set_viewport_size({"width": request.param, "height": 800})
+        tab.open("masks/causal/", until="networkidle")
+        yield tab
+
+
+@pytest.mark.parametrize("page", site.PAGES, ids=str)
+def test_nothing_moves_by_itself_on_a_next_page(next_page, page):
+    assert next_page.open(page.path).evaluate(MOVED) <= MOVE
 
 
 @every_page
