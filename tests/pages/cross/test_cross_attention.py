@@ -111,6 +111,18 @@ def test_the_steps_of_the_page_give_what_sdpa_gives():
     p.close(steps.context, sdpa(steps.queries, steps.keys, steps.values, steps.lengths), 1e-6)
 
 
+def test_the_steps_of_the_page_are_those_of_the_class():
+    steps, called = p.page_code(SLUG, "steps"), p.page_code(SLUG, "weights")
+    p.close(steps.weights, called.weights, 1e-6)
+    p.close(steps.outputs, called.outputs, 1e-6)
+
+
+def test_keys_and_values_share_a_row_of_the_table():
+    steps = p.page_code(SLUG, "steps")
+    assert steps.to_keys.weight.shape == steps.to_values.weight.shape
+    assert steps.keys.shape == steps.values.shape
+
+
 # -- what holds for the class --------------------------------------------------------------------
 
 
