@@ -353,7 +353,18 @@ def test_the_reduction_gives_the_numbers_of_the_first_page():
     before = p.page_code("foundations/weighted-average", "contexts")
     ours = p.page_code(SLUG, "reduce")
     assert torch.equal(ours.tokens, before.inputs)
-    torch.testing.assert_close(ours.context[0], before.context)
+    torch.testing.assert_close(ours.context, before.context)
+
+
+def test_the_reduction_notices_other_weights():
+    bug = {"scores * scale": "0.9 * scores * scale"}
+    assert p.run_cell(SLUG, "reduce", ("attend", bug))[1].endswith("False\n")
+
+
+def test_the_probe_notices_items_that_meet():
+    rows = p.run_cell(SLUG, "probe")[1].splitlines()
+    assert ["False" in row for row in rows] == [False, True]
+    assert "False" not in p.run_cell(SLUG, "probe", ("attend", {"weights, values": "weights, values.flip(0)"}))[1]
 
 
 def test_the_sum_over_the_keys_of_the_weights_is_1():
