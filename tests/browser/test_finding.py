@@ -150,15 +150,15 @@ def small(tmp_path):
 
     def build(count):
         project = site.copy_project(tmp_path / f"of-{count}")
-        for folder in ("docs", "snippets", "verified"):
-            shutil.rmtree(project / folder)
-            (project / folder).mkdir()
+        shutil.rmtree(project / "docs")
+        glossary = project / "languages/glossary.csv"
+        glossary.write_text(re.sub(r".*,[\w-]+/[\w-]+#.*\n", "", glossary.read_text("utf-8")), encoding="utf-8")
         near, far = ["near/one.md", "near/two.md"], [f"far/page-{'x' * number}.md" for number in range(count)]
-        for name in ("index.md", "glossary.md", *near, *far):
+        for name in ("index.md", "glossary.md", "verified.md", *near, *far):
             path = project / "docs/en" / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text("# A title\n\nWords.\n", encoding="utf-8")
-        nav = ["Home: index.md", f"Near: [{', '.join(near)}]", f"Far: [{', '.join(far)}]", "glossary.md"]
+            path.write_text("---\ndescription: Words.\n---\n\n# A title\n", encoding="utf-8")
+        nav = ["Home: index.md", f"Near: [{', '.join(near)}]", f"Far: [{', '.join(far)}]", "glossary.md", "verified.md"]
         config = project / "mkdocs.yml"
         config.write_text(NAV.sub("".join(f"  - {item}\n" for item in nav), config.read_text("utf-8")), "utf-8")
         site.build(project / "site", root=project, ONLY_LANGUAGE="en")
