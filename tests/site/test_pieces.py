@@ -177,8 +177,8 @@ def test_wrong_tex_of_a_displayed_and_indented_formula_is_named_with_its_line(tm
 
 
 def test_the_characters_of_a_formula_are_those_that_a_browser_draws():
-    page = "<p>text</p><math><mi>Q</mi><mi>softmax</mi><mo>&lt;</mo><mtext>if α</mtext></math>"
-    assert {"𝑄", "s", "<", "i", "α"} <= characters(page)
+    page = "<p>text</p><math><mi>Q</mi><mi>softmax</mi><mo>&lt;</mo><mtext>if α</mtext><msqrt><mi>D</mi></msqrt></math>"
+    assert {"𝑄", "s", "<", "i", "α", "√"} <= characters(page)
     assert not {"p", "e"} & characters(page)
     assert [italic(character) for character in "Aahzαω"] == ["𝐴", "𝑎", "ℎ", "𝑧", "𝛼", "𝜔"]
 

@@ -1,4 +1,4 @@
-"""Cut the mathematical font to the characters that the formulas of a built site are drawn with.
+"""Cut the mathematical font to the characters that the formulas of a built site are drawn with, and all italic letters.
 
 theme/assets/math.woff2 is cut from STIX Two Math (SIL Open Font License, theme/assets/math.LICENSE.txt), which the npm
 package @fontsource/stix-two-math 5.3.0 has. To cut it anew:
@@ -22,11 +22,10 @@ from fontTools.ttLib import TTFont
 FONT = Path("theme/assets/math.woff2")
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 GREEK = "αβγδεζηθικλμνξοπρςστυφχψω"
-BASE = (
-    f"{LETTERS}ΓΔΘΛΞΠΣΦΨΩ0123456789 .,:;!?'\"()[]{{}}|/\\+-=<>*~^_%&"
-    "−×·±÷⋅∘∗⊙⊕⊗√∑∏∫∂∇∞∈∉∀∃≤≥≠≈≡≪≫∼∝←→↦⇒⇔…⋯⋮⋱⊤⊥∥‖⟨⟩⌊⌋⌈⌉¯ˆ˜⏞⏟′ℝℕℒ¬∧∨∪∩⊂⊆≔"
-)
+SIZES = 5  # of a bracket; a taller one is put together from its parts
+UNUSED = ["GDEF", "GPOS", "GSUB", "gasp"]  # tables that a browser does not read for formulas
 FORMULA = re.compile(r"<math\b.*?</math>", re.S)
+ROOT = re.compile(r"<m(?:sqrt|root)\b")
 IDENTIFIER = re.compile(r"<mi>([^<]+)</mi>")
 TAG = re.compile(r"<[^>]*>")
 
@@ -45,6 +44,7 @@ def characters(page):
     for formula in FORMULA.findall(page):
         identifiers = map(html.unescape, IDENTIFIER.findall(formula))
         found |= {italic(name) for name in identifiers if len(name) == 1}
+        found |= {"√" for _ in ROOT.findall(formula)}  # the browser adds it
         found |= set(html.unescape(TAG.sub("", IDENTIFIER.sub(long_names, formula))))
     return {character for character in found if not character.isspace()}
 
@@ -67,12 +67,22 @@ def cut(source, target, wanted):
     """Write the part of a font that draws `wanted`, as woff2."""
     font = TTFont(source, recalcTimestamp=False)
     even_radicals(font)
-    options = subset.Options(layout_features=[], hinting=False, name_IDs=[0, 13, 14], notdef_outline=True)
+    leave_out(font["MATH"].table)
+    options = subset.Options(layout_features=[], hinting=False, name_IDs=[0, 13, 14])
+    options.drop_tables += UNUSED
     cutter = subset.Subsetter(options)
     cutter.populate(text="".join(wanted))
     cutter.subset(font)
     font.flavor = "woff2"
     font.save(target)
+
+
+def leave_out(mathematics):
+    """Drop from a table MATH the tallest brackets and the fine kerning of scripts, which no browser does."""
+    mathematics.MathGlyphInfo.MathKernInfo = None
+    variants = mathematics.MathVariants
+    for construction in (*variants.VertGlyphConstruction, *variants.HorizGlyphConstruction):
+        del construction.MathGlyphVariantRecord[SIZES:]
 
 
 def even_radicals(font):
@@ -94,5 +104,5 @@ def even_radicals(font):
 
 if __name__ == "__main__":
     source, site = sys.argv[1:]
-    cut(source, FONT, {*BASE, *map(italic, LETTERS + GREEK)} | site_characters(site))
+    cut(source, FONT, set(map(italic, LETTERS)) | site_characters(site))
     print(f"{FONT}: {FONT.stat().st_size} bytes")
