@@ -125,7 +125,7 @@ def standards(session):
 
 @torch
 def bench(session):
-    """Measure the build, the reload, the runner and the bytes of a visit; nothing is asserted."""
+    """Measure the build, the reload, the runner and the bytes of a visit; `-- --peers` other generators, too."""
     run(session, "torch-env", "tools.bench", *session.posargs)
 
 

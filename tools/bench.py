@@ -1,6 +1,7 @@
 """Measure what a reader and an author wait for: `nox -s bench`. It prints; nothing is asserted.
 
-Times are the best of three, since the other work of a machine only ever adds to them.
+Times are the best of three, since the other work of a machine only ever adds to them. `-- --peers` builds one page with
+other generators too, which takes minutes and the network.
 """
 
 import contextlib
@@ -13,10 +14,12 @@ import sys
 import tempfile
 import time
 import urllib.request
+from collections import Counter
 from pathlib import Path
 
 from tests.browser import site
 from tests.cells.project import cell
+from tools import peers
 
 PAGES = (30, 60, 120)
 COPIED = "masks/causal"
@@ -186,24 +189,56 @@ def run_pytest(folder, *options):
     subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
 
 
+PARTS = {"": "HTML", ".css": "CSS", ".js": "JS", ".woff2": "font", ".woff": "font"}
+
+
+def visit(server, tab, path):
+    """The kilobytes that the server sends for a page, by part."""
+    before = len(server.visits)
+    tab.goto(server.url + path, wait_until="networkidle")
+    parts = Counter()
+    for answer in server.visits[before:]:
+        parts[PARTS.get(Path(answer.path.partition("?")[0]).suffix, "pictures")] += answer.size / 1000
+    return parts
+
+
+def say_visit(what, parts):
+    shown = ", ".join(f"{name} {size:.1f}" for name, size in parts.items())
+    say(what, f"{sum(parts.values()):.1f} KB", shown)
+
+
 def bench_bytes(folder):
-    """What the server sends for a first visit, for the next page, and for the first search."""
-    paths = ("foundations/weighted-average/", "masks/causal/", "cross/cross-attention/", "zh/masks/causal/")
-    with site.serve(folder / "site") as server, site.browser() as chromium:
-        tab = chromium.new_page()
-        for number, path in enumerate(paths):
-            before = len(server.visits)
-            tab.goto(server.url + path, wait_until="networkidle")
-            size = sum(visit.size for visit in server.visits[before:])
-            target = "target 10 KB" if number else "target 110 KB"
-            say(f"{'next page' if number else 'first visit'}, {path}", f"{size / 1000:.1f} KB", target)
+    """What the server sends for a first visit and a next page: the lightest, the middle and the heaviest of all."""
+
+    def weight(page):
+        return len(site.compressed((folder / page.path / "index.html").read_bytes()))
+
+    weighed = sorted(site.PAGES, key=weight)
+    with site.serve(folder) as server, site.browser() as chromium:
+        for page in (weighed[0], weighed[len(weighed) // 2], weighed[-1]):
+            tab = chromium.new_context().new_page()
+            visit(server, tab, site.Page(page.language, "masks/padding").path)
+            say_visit(f"next page, {page}", visit(server, tab, page.path))
+            say_visit(f"first visit, {page}", visit(server, chromium.new_context().new_page(), page.path))
+
+
+def bench_peers(built, folder):
+    """A first visit to one page, here and as the peers build it."""
+    sites = {"this site": (built, peers.PAGE.path)}
+    sites |= {name: (made, "") for name, made in peers.build(built, folder).items()}
+    with site.browser() as chromium:
+        for name, (made, path) in sites.items():
+            with site.serve(made) as server:
+                say_visit(f"first visit, {peers.PAGE}, {name}", visit(server, chromium.new_context().new_page(), path))
 
 
 def main():
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         bench_build(folder)
-        bench_bytes(folder)
+        bench_bytes(folder / "site")
+        if "--peers" in sys.argv:
+            bench_peers(folder / "site", folder / "peers")
         for pages in PAGES:
             project = folder / f"{pages}-pages"
             say(f"edit to reload, {pages} pages, one language", f"{bench_reload(project, 'en'):.1f} s", "target 1 s")
