@@ -50,6 +50,10 @@ def test_the_font_has_every_character_of_every_formula(built):
     assert lacking(built) == set(), "cut the font anew, as tools/site/font.py says"
 
 
+def test_the_site_publishes_no_file_of_material(built):
+    assert [path.name for path in (built / "assets").iterdir() if path.is_dir()] == []
+
+
 @pytest.mark.parametrize("page", site.PAGES, ids=str)
 def test_a_page_says_of_its_cells_what_the_record_says(built, page):
     cells, wanted = read_cells(page.snippets) if page.snippets.is_file() else [], []
@@ -258,7 +262,7 @@ def test_one_file_lists_the_markdown_of_every_page_of_a_language_once(built, lan
         assert (folder / "index.md").is_file()
         html = BeautifulSoup((folder / "index.html").read_text("utf-8"), "html.parser")
         assert html.find("meta", {"name": "description"})["content"] == description
-        assert html.select_one("a.md-nav__link--active").get_text().strip() == name
+        assert html.select_one(".md-nav--primary [aria-current=page]").get_text().strip() == name
 
 
 def test_the_sitemap_and_the_search_list_pages_and_not_their_markdown(built):

@@ -60,7 +60,7 @@ def test_a_copy_opens_the_menu_of_a_phone(tab):
     tab.page.set_viewport_size({"width": 360, "height": 700})
     opened = tab.open("zh/masks/causal/index.html")
     opened.locator("[data-drawer]").click()
-    expect(opened.locator("label.md-nav__link--active")).to_be_in_viewport()
+    expect(opened.locator(".md-nav--primary [aria-current=page]")).to_be_in_viewport()
 
 
 def test_a_copy_offers_no_search(tab):

@@ -31,7 +31,7 @@ def test_the_switcher_and_the_menus_of_a_page_lead_to_its_own_languages(built, p
     links = {link["hreflang"]: urljoin(here, link["href"]) for link in soup.select(".md-select a")}
     assert links == {lang: urljoin(site.SITE_URL, site.Page(lang, page.slug).path) for lang in site.LANGUAGES}
     assert [link["hreflang"] for link in soup.select(".md-select a[aria-current]")] == [page.language]
-    menus = [urljoin(here, link["href"]) for link in soup.select(".md-nav--primary .md-nav__link[href]")]
+    menus = [urljoin(here, link["href"]) for link in soup.select(".md-nav--primary a")]
     outside = "|".join(site.LANGUAGES.keys() - {"en", page.language})
     assert [url for url in menus if re.search(rf"{site.PREFIX}({outside})/", url)] == []
 
@@ -66,7 +66,7 @@ def test_the_page_for_a_lost_reader_speaks_all_languages_at_any_depth(tab, path)
     }
     # The styles are there, and the menus are those of the default language.
     assert opened.locator("header .md-header__button.md-logo svg").bounding_box()["width"] < 40
-    menus = opened.locator(".md-nav--primary .md-nav__link[href]").evaluate_all("all => all.map(one => one.href)")
+    menus = opened.locator(".md-nav--primary a").evaluate_all("all => all.map(one => one.href)")
     assert {tab.server.url + site.Page("en", slug).path for slug in site.menu("404")} <= set(menus)
     for language in site.LANGUAGES:
         target = opened.locator(f'article p[lang="{language}"] a').evaluate("link => link.href")
@@ -102,7 +102,7 @@ def test_menus_and_buttons_speak_the_language_of_the_page(tab, language):
     opened = tab.open(site.Page(language, "masks/causal").path)
     said = {
         "search": opened.locator(".search-button span").inner_text(),
-        "home": opened.locator(".md-nav--primary .md-nav__link[href]").first.inner_text(),
+        "home": opened.locator(".md-nav--primary a").first.inner_text(),
         "copy": opened.locator("[data-copy]").first.get_attribute("title"),
         "show": opened.locator("[data-show]").first.get_attribute("aria-label"),
         "output": opened.locator(".output").first.get_attribute("aria-label"),
@@ -125,7 +125,6 @@ def words_around(built, page):
     said = set(soup.stripped_strings)
     for element in soup.find_all(True):
         said |= {value for name, value in element.attrs.items() if name in SPOKEN or name.startswith("data-")}
-        said -= {value for name, value in element.attrs.items() if name.startswith("data-md-")}
     return {" ".join(words.split()) for words in said if re.search("[A-Za-z]{3}", words)}
 
 
@@ -133,5 +132,5 @@ def words_around(built, page):
 @pytest.mark.parametrize("language", sorted(site.LANGUAGES.keys() - {"en"}))
 def test_around_its_article_a_page_says_nothing_in_english(built, language, slug):
     english, said = (words_around(built, site.Page(other, slug)) for other in ("en", language))
-    assert len(english) > 30
+    assert len(english) > 20
     assert said & english == SAME.get(language, set())

@@ -44,7 +44,7 @@ def test_a_fourth_language_is_there_in_english_and_says_so(project):
             == "This page is not translated yet. Here is the English text."
         )
         assert len(soup.select("div[lang=en] p")) > 2
-    languages = [link.get_text() for link in soup.select(".md-select__link")]
+    languages = [link.get_text() for link in soup.select(".md-select a")]
     assert languages == [*(language.name for language in site.LANGUAGES.values()), "日本語"]
 
     rows = list(csv.DictReader((project / "languages/glossary.csv").read_text("utf-8").splitlines()))

@@ -54,7 +54,7 @@ def test_the_table_of_contents_and_the_header_follow_the_reader(tab):
 def test_the_menu_of_a_phone_opens_and_closes_by_keyboard(tab):
     tab.page.set_viewport_size({"width": 390, "height": 800})
     opened = tab.open("zh/masks/causal/")
-    menu, link = opened.locator("[data-drawer]"), opened.locator("label.md-nav__link--active")
+    menu, link = opened.locator("[data-drawer]"), opened.locator(".md-nav--primary [aria-current]")
     expect(link).not_to_be_in_viewport()
     menu.focus()
     opened.keyboard.press("Enter")
@@ -63,6 +63,36 @@ def test_the_menu_of_a_phone_opens_and_closes_by_keyboard(tab):
     expect(link).not_to_be_in_viewport()
     tab.page.set_viewport_size({"width": 1300, "height": 900})
     expect(menu).to_be_hidden()
+
+
+@pytest.mark.parametrize("width", [1000, 1300])
+def test_on_a_wide_screen_menu_contents_and_text_stand_beside_each_other(tab, width):
+    tab.page.set_viewport_size({"width": width, "height": 900})
+    opened = tab.open("it/masks/causal/")
+    menu, contents, text = (
+        opened.locator(part).bounding_box() for part in (".md-nav--primary", ".md-nav--secondary", "article")
+    )
+    assert menu["x"] + menu["width"] <= text["x"]
+    assert contents["x"] == menu["x"] if width < 1280 else contents["x"] >= text["x"] + text["width"]
+    assert contents["y"] >= menu["y"] + menu["height"] if width < 1280 else contents["y"] == menu["y"]
+
+
+def test_the_first_stop_of_the_keyboard_leads_past_the_menu(tab):
+    opened = tab.open("masks/causal/")
+    opened.keyboard.press("Tab")
+    expect(opened.locator(":focus")).to_have_text("Skip to content")
+    expect(opened.locator(":focus")).to_be_in_viewport()
+    opened.keyboard.press("Enter")
+    opened.keyboard.press("Tab")
+    assert opened.evaluate("document.activeElement.closest('article') !== null")
+
+
+def test_paper_has_the_article_and_no_menus(tab):
+    opened = tab.open("masks/causal/")
+    opened.emulate_media(media="print")
+    for part in (".md-header", ".md-nav--primary", ".md-nav--secondary", ".skip", ".pages", ".headerlink"):
+        expect(opened.locator(part).first).to_be_hidden()
+    expect(opened.locator("article")).to_be_visible()
 
 
 @pytest.mark.parametrize("language", site.LANGUAGES)

@@ -29,6 +29,7 @@ button.addEventListener("click", () => {
 const topic = document.querySelector(".md-header__title")
 const title = document.querySelector("h1")
 const sections = all("article :is(h2, h3)[id]")
+const contents = document.querySelector(".md-nav--secondary")
 const entries = all(".md-nav--secondary a")
 
 function follow() {
@@ -37,9 +38,7 @@ function follow() {
   const here = atEnd ? sections.at(-1) : sections.findLast(heading => heading.getBoundingClientRect().top < 100)
   for (const entry of entries) {
     const isHere = entry.hash === `#${here?.id}`
-    const list = entry.closest(".md-sidebar__scrollwrap")
-    if (isHere && !entry.ariaCurrent) list.scrollTop = entry.offsetTop - list.clientHeight / 2
-    entry.classList.toggle("md-nav__link--active", isHere)
+    if (isHere && !entry.ariaCurrent) contents.scrollTop = entry.offsetTop - contents.clientHeight / 2
     entry.ariaCurrent = isHere ? "location" : null
   }
 }
@@ -56,14 +55,11 @@ function slide(open) {
   document.querySelector(".md-content").inert = open // it is behind the menu
 }
 
+slide(false) // some browsers keep what was open before a reload
 opener.addEventListener("click", () => slide(!drawer.checked))
 drawer.addEventListener("change", () => slide(drawer.checked))
 document.addEventListener("keydown", event => { if (event.key === "Escape") slide(false) })
 document.querySelector(".md-sidebar--primary").addEventListener("click", event => { if (event.target.closest("a")) slide(false) })
-for (const label of all(".md-nav--primary label")) { // the chapters of a phone's menu
-  label.tabIndex = 0
-  label.addEventListener("keydown", event => { if (event.key === "Enter") label.click() })
-}
 
 // --- paper: folded answers are printed too
 

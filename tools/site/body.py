@@ -23,6 +23,7 @@ STYLE = re.compile(r' style="([^"]*)"')
 LINE = re.compile(r' d="[^"]*"')
 TOO_FINE = re.compile(r"(\.\d)\d+")
 DECLARATION = re.compile(r"([\w-]+):\s*([^;]+)")
+INDENT = re.compile(r"\n +")
 SCRIPT = re.compile(r"<script|\son\w+\s*=", re.I)
 ROOT_ATTRIBUTE = re.compile(r'\s(?:aria-label|class|height|role|width|xmlns)="[^"]*"')
 
@@ -77,7 +78,7 @@ def inline_pictures(body, assets):
         path = Path(assets, match[2])
         if not path.is_file():
             return match[0]
-        drawing = re.search(r"<svg\b([^>]*)(>.*</svg>)", read_text(path), re.S)
+        drawing = re.search(r"<svg\b([^>]*)(>.*</svg>)", INDENT.sub("\n", read_text(path)), re.S)
         if not drawing or SCRIPT.search(drawing[0]):
             raise SourceError(f"{shown(path)}:1: not an SVG picture, or one with a script; save it as a plain SVG")
         attributes = ROOT_ATTRIBUTE.sub("", drawing[1])

@@ -21,7 +21,7 @@ from mkdocs.utils.meta import get_data
 from tools import freshness, notebooks
 from tools.cells.labels import refuse_misfit
 from tools.cells.source import SourceError, read_cells, read_text, resolve
-from tools.site import badges, body, checks, curriculum, front, linked, once, pictures, plain, search, symbols, weight
+from tools.site import badges, body, checks, curriculum, front, linked, once, pictures, plain, search, symbols
 from tools.site.checks import shown
 from tools.site.mathematics import to_mathml
 from tools.site.policy import with_policy
@@ -79,6 +79,16 @@ def on_config(config):
         with plain_errors():
             checks.check_pages(config.nav, config.docs_dir, i18n.build_languages)
             checks.check_glossary(config.nav, glossary, config.extra["terms"])
+
+
+OF_MATERIAL = ("assets/images/", "assets/javascripts/", "assets/stylesheets/")
+
+
+def on_files(files, config):
+    """Publish nothing of Material: it lends icons and words, and the frame of a page is our own."""
+    for file in [file for file in files if file.src_uri.startswith(OF_MATERIAL)]:
+        files.remove(file)
+    return files
 
 
 def source_of(page):
@@ -274,6 +284,6 @@ def on_post_build(config):
         if startup.get("preview"):
             search.index_in_background(config.site_dir)
             return
-        weight.trim(Path(config.site_dir))
+        Path(config.site_dir, "sitemap.xml.gz").unlink()  # no robot asks for it
         with plain_errors():
             search.index(config.site_dir)

@@ -10,7 +10,7 @@ from pygments.lexers import TextLexer, get_lexer_by_name
 from pygments.util import ClassNotFound
 
 FORMATTER = HtmlFormatter(nowrap=True)
-PLAIN_TOKEN = re.compile(r'<span class="(?:n|o|p|w)">([^<]*)</span>')
+PLAIN_TOKEN = re.compile(r'<span class="(?:n|o|p|w|fm|kc|vm)">([^<]*)</span>')
 
 
 def fence(source, language, css_class, options, md, **attributes):
