@@ -103,7 +103,7 @@ def test_menus_and_buttons_speak_the_language_of_the_page(tab, language):
     said = {
         "search": opened.locator(".search-button span").inner_text(),
         "home": opened.locator(".md-nav--primary a").first.inner_text(),
-        "copy": opened.locator("[data-copy]").first.get_attribute("title"),
+        "copy": opened.locator(".cell-tools [data-copy]").first.get_attribute("title"),
         "show": opened.locator("[data-show]").first.get_attribute("aria-label"),
         "output": opened.locator(".output").first.get_attribute("aria-label"),
         "notebook": opened.locator(".facts a[download]").inner_text(),

@@ -11,6 +11,7 @@ from tests.browser import site
 from tools.translations import CODE, FENCE
 
 ADDRESSES = {"action", "cite", "data", "href", "poster", "src"}
+TOLD = {("property", "og:image"), ("property", "og:url")}  # addresses in the content of a <meta>
 ELSEWHERE = ("data:", "http://", "https://", "mailto:")
 
 
@@ -28,7 +29,7 @@ class Page(HTMLParser):
                 self.places.add(value)
             elif name == "srcset":
                 self.links += [candidate.split()[0] for candidate in value.split(",")]
-            elif name in ADDRESSES:
+            elif name in ADDRESSES or (name == "content" and TOLD & set(attributes)):
                 self.links.append(value)
 
 
@@ -92,6 +93,7 @@ def test_every_link_leads_to_a_file_and_a_place_and_every_file_is_there_for_some
         ("index.html", '<a href="there/">', []),
         ("index.html", '<a href="there/#here">', []),
         ("index.html", '<a href="https://example.org/attention/it/there/#h%C3%A9">', []),
+        ("index.html", '<meta property="og:image" content="no.png">', ["no.png"]),
         ("index.html", '<a href="there/#nowhere">', ["there/#nowhere"]),
         ("index.html", '<a href="#nowhere">', ["#nowhere"]),
         ("index.html", '<a href="there">', ["there"]),
