@@ -1,6 +1,7 @@
 """Alignment: the additive score against plain loops, the map that training draws, and the ways to misread it."""
 
 import math
+import re
 
 import pytest
 import torch
@@ -180,6 +181,15 @@ def test_training_draws_the_order_of_the_picture(trained):
     assert trained.weights.shape == (20, 8, 5)
     assert (trained.weights - wanted).abs().max() < 0.045
     assert trained.right.all()
+
+
+def test_the_lines_of_the_picture_are_in_this_order(trained):
+    picture = (p.ROOT / "docs/assets/alignment-lines.svg").read_text(encoding="utf-8")
+    read, written = (
+        re.findall(rf'<text class="code" x="([\d.]+)" y="{row}"[^>]*>(\w+)<', picture) for row in ("37", "165")
+    )
+    lines = re.findall(r'd="M([\d.]+) 48C.* ([\d.]+) 142"', picture)
+    assert lines == [(read[j][0], x) for j, (x, _) in zip(trained.order.tolist(), written, strict=True)]
 
 
 def test_no_training_leaves_the_start():

@@ -1,6 +1,7 @@
 """Causal masks: the page's function and module against PyTorch and plain loops, and the bugs that let the future in."""
 
 import math
+import re
 
 import pytest
 import torch
@@ -342,6 +343,17 @@ def test_a_mask_keeps_the_proportion_of_the_weights_that_are_left():
     _, causal = PAGE.attend(PAGE.inputs, PAGE.masked)
     for weights in (full, causal):
         assert f"{weights[1, 1] / weights[1, 0]:.2f}" == "1.72"
+
+
+def test_the_bars_of_the_picture_are_the_scores_and_the_weights_of_token_3():
+    picture = (p.ROOT / "docs/assets/causal-wall.svg").read_text(encoding="utf-8")
+    scores, weights = (
+        torch.tensor([float(height) for height in re.findall(rf'<rect class="{ink}".* height="([\d.]+)"', picture)])
+        for ink in ("muted", "accent")
+    )
+    inputs = PAGE.inputs.cpu()
+    assert torch.allclose(scores / 62, inputs[3] @ inputs.T, atol=1e-3)
+    assert torch.allclose(weights / 200, PAGE.attend(PAGE.inputs, PAGE.masked)[1][3, :4].cpu(), atol=1e-3)
 
 
 def test_of_36_scores_15_are_thrown_away():
