@@ -94,15 +94,22 @@ class Section:
     prose: str
 
 
-def read_glossary(path):
-    """The terms of the glossary; `SourceError` for a row that is none."""
+def read_rows(path):
+    """The rows of a CSV file, each a dictionary; `SourceError` for one that has too many cells, or too few."""
     header, *rows = csv.reader(split_lines(read_text(path)))
     for line, row in enumerate(rows, start=2):
         if len(row) != len(header):
             mend = 'put a cell that holds a comma into "..."'
             raise SourceError(f"{path}:{line}: found {len(row)} cells, wanted {len(header)}; {mend}")
-    terms = tuple(Term(line, dict(zip(header, row))) for line, row in enumerate(rows, start=2))
-    languages = [column for column in header if not OF_A_LANGUAGE.match(column) and column not in ("id", "where")]
+    return [dict(zip(header, row)) for row in rows]
+
+
+def read_glossary(path):
+    """The terms of the glossary; `SourceError` for a row that is none."""
+    terms = tuple(Term(line, row) for line, row in enumerate(read_rows(path), start=2))
+    languages = [
+        column for column in terms[0].cells if not OF_A_LANGUAGE.match(column) and column not in ("id", "where")
+    ]
     begun = [column for column in languages if any(term.cells[column] for term in terms)]  # a new language is empty
     lines = {}
     for term in terms:

@@ -15,7 +15,8 @@ from tools.cells.source import SourceError, read_text
 from tools.freshness import ALL, DOCS
 from tools.translations import BUILDS_ON, FRONT_MATTER
 
-CONFIGURATION, GLOSSARY = Path("mkdocs.yml"), Path("languages/glossary.csv")
+CONFIGURATION = Path("mkdocs.yml")
+GLOSSARY, PICTURES = Path("languages/glossary.csv"), Path("languages/pictures.csv")
 ENGLISH = re.compile(r"( *- locale: en\n.*?)(?= *- locale: )", re.S)
 LANGUAGES_END = re.compile(r"\n\n(?=markdown_extensions:)")
 WORDS_OF_MATERIAL = Path(material.__file__).parent / "templates/partials/languages"
@@ -44,7 +45,8 @@ def add(code, name):
     for path in DOCS.glob("en/**/*.ipynb"):
         write_atomically(DOCS / code / path.relative_to(DOCS / "en"), read_text(path))
     write_atomically(style_of(code), STYLE.format(name=name))
-    write_atomically(GLOSSARY, glossary(code))
+    write_atomically(GLOSSARY, with_columns(GLOSSARY, code, f"says_{code}", f"avoid_{code}"))
+    write_atomically(PICTURES, with_columns(PICTURES, code))
     write_atomically(CONFIGURATION, configuration(code, name))  # last: until then the site does not know the language
 
 
@@ -82,13 +84,12 @@ def configuration(code, name):
     return LANGUAGES_END.sub(lambda _: f"\n{block.rstrip()}\n\n", text, count=1)
 
 
-def glossary(code):
-    """The glossary with three more columns, to be filled in."""
-    rows = list(csv.reader(io.StringIO(read_text(GLOSSARY))))
-    head, *terms = rows
+def with_columns(path, *names):
+    """A CSV file with more columns, to be filled in."""
+    head, *rows = csv.reader(io.StringIO(read_text(path)))
     written = io.StringIO()
     csv.writer(written, lineterminator="\n").writerows(
-        [[*head, code, f"says_{code}", f"avoid_{code}"], *([*row, "", "", ""] for row in terms)]
+        [[*head, *names], *([*row, *("" for _ in names)] for row in rows)]
     )
     return written.getvalue()
 

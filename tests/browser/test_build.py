@@ -212,6 +212,7 @@ def test_a_page_that_is_not_translated_shows_the_english_and_says_so(half_verifi
     ]
     assert soups[0].select_one(".behind").get_text().strip() == text("zh", "untranslated")
     assert soups[0].h1["lang"] == "en"
+    assert soups[0].select(".picture text") == soups[1].select(".picture text")
     shown = [part.get_text() for part in soups[0].select("div[lang=en] :is(p, h2)")]
     assert shown == [part.get_text() for part in soups[1].select("p, h2")]
 

@@ -6,7 +6,7 @@ import pytest
 
 from tools.cells.source import SourceError
 from tools.notebooks import load
-from tools.site.body import inline_pictures
+from tools.site.body import inline_pictures, words_of_pictures
 from tools.site.checks import check_glossary, check_pages, check_text
 from tools.site.once import Kept
 from tools.site.policy import with_policy
@@ -72,7 +72,13 @@ def test_a_term_that_no_page_introduces_is_refused():
 def test_a_picture_that_is_none_or_holds_a_script_is_refused(tmp_path, drawing):
     (tmp_path / "a.svg").write_text(drawing, encoding="utf-8")
     with pytest.raises(SourceError, match=r"a\.svg:1: not an SVG picture, or one with a script"):
-        inline_pictures('<img alt="A" src="../assets/a.svg">', tmp_path)
+        inline_pictures('<img alt="A" src="../assets/a.svg">', tmp_path, {})
+
+
+def test_a_word_of_the_pictures_with_a_comma_too_many_is_refused(tmp_path):
+    (tmp_path / "pictures.csv").write_text("en,it\nkeys,chiavi,no\n", encoding="utf-8")
+    with pytest.raises(SourceError, match=r"pictures\.csv:2: found 3 cells, wanted 2; put a cell"):
+        words_of_pictures(tmp_path / "pictures.csv", "it")
 
 
 @pytest.mark.parametrize(

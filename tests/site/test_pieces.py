@@ -8,7 +8,7 @@ import pytest
 
 from tools.cells.source import Cell, SourceError
 from tools.notebooks import dump, notebook, page_markdown, with_links
-from tools.site.body import explain_tints, inline_pictures, name_cells, show_outputs
+from tools.site.body import explain_tints, inline_pictures, name_cells, show_outputs, words_of_pictures
 from tools.site.checks import check_port, nav_pages
 from tools.site.font import characters, italic
 from tools.site.mathematics import to_mathml
@@ -98,7 +98,7 @@ def test_a_picture_becomes_part_of_the_page_and_keeps_its_name(tmp_path):
         'viewBox="0 0 7 5" width="7" height="5"><rect width="3" height="2"/></svg>\n'
     )
     body = '<p><img alt="six &quot;tokens&quot;" src="../../assets/a.svg" /></p>'
-    assert inline_pictures(body, tmp_path) == (
+    assert inline_pictures(body, tmp_path, {}) == (
         '<p><svg class="picture" role="img" aria-label="six &quot;tokens&quot;" viewBox="0 0 7 5">'
         '<rect width="3" height="2"/></svg></p>'
     )
@@ -106,7 +106,28 @@ def test_a_picture_becomes_part_of_the_page_and_keeps_its_name(tmp_path):
 
 def test_a_picture_that_is_not_there_is_left_to_mkdocs(tmp_path):
     body = '<img alt="x" src="../assets/none.svg" />'
-    assert inline_pictures(body, tmp_path) == body
+    assert inline_pictures(body, tmp_path, {}) == body
+
+
+def test_the_words_of_a_picture_are_those_of_the_language_and_its_code_stays(tmp_path):
+    words = [
+        '<text x="1">keys</text>',
+        '<text y="2" class="muted">a &lt; b</text>',
+        "<text>late</text>",
+        '<text x="3" class="code muted">keys</text>',
+        "<text>W<tspan>keys</tspan></text>",
+    ]
+    (tmp_path / "a.svg").write_text(f"<svg>{''.join(words)}</svg>", encoding="utf-8")
+    table = tmp_path / "pictures.csv"
+    table.write_text("en,it,zh\nkeys,chiavi,键\na < b,a < c,\nlate,,\n", encoding="utf-8")
+
+    def shown(language):
+        picture = inline_pictures('<img alt="A" src="assets/a.svg">', tmp_path, words_of_pictures(table, language))
+        return re.findall("<text.*?</text>", picture)
+
+    assert shown("it") == [words[0].replace("keys", "chiavi"), words[1].replace("b<", "c<"), *words[2:]]
+    assert shown("zh") == [words[0].replace("keys", "键"), *words[1:]]
+    assert shown("en") == shown("ja") == words
 
 
 def test_only_a_text_block_below_the_mark_is_an_output():

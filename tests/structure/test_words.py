@@ -1,36 +1,25 @@
 """The words that stand in no page: those of mkdocs.yml, and those inside the pictures."""
 
 import re
+from functools import cache
 from xml.etree import ElementTree
 
 import pytest
 
-from tests.configuration import CONFIG, LANGUAGES, ROOT, SLUGS
-from tools.cells.source import read_cells
+from tests.configuration import CONFIG, LANGUAGES, ROOT
+from tools.glossary import Glossary, Section
+from tools.site.body import words_of_pictures
 from tools.translations import code
 
 PLACES = re.compile(r"\{(\w+)\}|<(\w+)")  # what a sentence has filled in, and its tags
 SAME = {"it": {"output"}}  # Italian says it, too
 ENGLISH = {"original"}  # the name of a link to an English page, marked as English
 PICTURES = sorted(ROOT.glob("docs/assets/*.svg"))
-DATA = {
-    "WO",
-    "your",
-    "now",
-    "Tee",
-    "weil",
-    "er",
-    "vorgestern",
-    "kaufte",
-    "because",
-    "he",
-    "bought",
-    "tea",
-    "the",
-    "day",
-    "before",
-    "yesterday",
-}
+TABLE = ROOT / "languages/pictures.csv"
+WORDS = words_of_pictures(TABLE, "en")
+NOT_IN_CELLS = {"fused-qkv-blocks": {"WO"}, "padding-two-sides": {"now", "your"}}
+SAME_IN_PICTURES = {"it": {"query", "layer 1", "layer 2"}}
+LETTERS = re.compile("[A-Za-z]{2,}")
 
 
 def flat(words):
@@ -57,21 +46,49 @@ def test_every_chapter_and_every_kind_of_admonition_has_a_name_in_every_language
     assert kinds <= LANGUAGES[translation].admonition_translations.keys()
 
 
+def said(picture, as_code):
+    """What each text of a picture says that has a word: as code, or else in words of a language."""
+    for text in ElementTree.parse(picture).iter("{http://www.w3.org/2000/svg}text"):
+        words = "".join(text.itertext())
+        if LETTERS.search(words) and text.get("class", "").startswith("code") == as_code:
+            yield words
+
+
+@cache
 def code_words():
-    """Every word of the code and the outputs of all pages, and of the code in their sentences."""
-    words = set()
-    for page in ROOT.glob("docs/en/**/*.md"):
-        words |= {word for pieces in code(page).values() for piece in pieces for word in re.findall("[A-Za-z]+", piece)}
-    for slug in SLUGS:
-        for cell in read_cells(ROOT / f"snippets/{slug}.md"):
-            words |= set(re.findall(r"[A-Za-z]+", f"{cell.code} {cell.output or ''}"))
-    return words
+    """Every word of the code in the sentences of all pages, and of their cells, outputs and names of rows."""
+    pages = ROOT.glob("docs/en/**/*.md")
+    texts = [piece for page in pages for pieces in code(page).values() for piece in pieces]
+    texts += [path.read_text("utf-8") for path in ROOT.glob("snippets/**/*.md")]
+    return set(LETTERS.findall(" ".join(texts)))
 
 
 @pytest.mark.parametrize("picture", PICTURES, ids=lambda path: path.stem)
-def test_a_picture_says_what_the_code_says_in_every_language(picture):
-    """A picture is one for all languages; words of a language stand in its description and its caption."""
-    said = set()
-    for text in ElementTree.parse(picture).iter("{http://www.w3.org/2000/svg}text"):
-        said |= set(re.findall(r"[A-Za-z]{2,}", "".join(text.itertext())))
-    assert said - code_words() - DATA == set()
+def test_a_word_in_a_picture_is_marked_as_code_or_stands_in_the_table(picture):
+    """<text class="code"> says the same in every language; languages/pictures.csv has the words of all others."""
+    assert set(said(picture, as_code=False)) - WORDS.keys() == set()
+    assert set(LETTERS.findall(" ".join(said(picture, as_code=True)))) - code_words() == NOT_IN_CELLS.get(
+        picture.stem, set()
+    )
+
+
+def test_every_picture_is_on_a_page():
+    text = "".join(page.read_text("utf-8") for page in ROOT.glob("docs/en/**/*.md"))
+    assert [picture.name for picture in PICTURES if f"/{picture.name})" not in text] == []
+
+
+def test_every_word_of_the_pictures_is_in_one_and_has_its_translation(translation):
+    assert WORDS.keys() == {piece for picture in PICTURES for piece in said(picture, as_code=False)}
+    translated = words_of_pictures(TABLE, translation)
+    assert WORDS.keys() - translated.keys() == set()
+    assert {word for word in WORDS if translated[word] == word} == SAME_IN_PICTURES.get(translation, set())
+
+
+def test_the_words_of_the_pictures_are_the_terms_of_the_glossary(translation):
+    glossary = Glossary(ROOT / "languages/glossary.csv")
+    translated = words_of_pictures(TABLE, translation)
+    for word in WORDS:
+        section = Section(1, translated[word])
+        for _, _, term in glossary.english(Section(1, word)):
+            assert any(glossary.chosen(section, translation, term)), f"{word}: wanted {term.cells[translation]}"
+        assert not any(glossary.avoided(section, translation)), f"{word}: {translated[word]} is to be avoided"

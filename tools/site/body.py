@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 from tools.cells.source import OUTPUT_MARK, SourceError, read_text
+from tools.glossary import read_rows
 from tools.site.checks import shown
 from tools.site.outputs import legend, show
 
@@ -18,6 +19,7 @@ TINTED = re.compile(
     r'<h2 id="reading">.*?</ul>|<div class="output (?:(?!</pre>).)*<span class="(?:(?!</pre>).)*</pre></div>', re.S
 )
 PICTURE = re.compile(r'<img alt="([^"]*)" src="[^"]*?assets/([\w./-]+\.svg)"[^>]*>')
+WORD = re.compile(r'(<text\b(?![^>]* class="code\b)[^>]*>)([^<]+)(?=</text>)')  # code is the same in every language
 PLOT = re.compile(r'<div class="plot">.*?</div>', re.S)
 STYLE = re.compile(r' style="([^"]*)"')
 LINE = re.compile(r' d="[^"]*"')
@@ -71,8 +73,17 @@ def name_cells(body, names, ran_on):
     return CELL.sub(named, body)
 
 
-def inline_pictures(body, assets):
-    """Each SVG picture as part of the page, so that its ink follows the page's colours."""
+def words_of_pictures(path, language):
+    """What the English words inside the pictures become in a language; those without a translation stay as they are."""
+    return {row["en"]: row[language] for row in read_rows(path) if row.get(language)}
+
+
+def inline_pictures(body, assets, words):
+    """Each SVG picture as part of the page, so that its ink follows the page's colours; its words become `words`."""
+
+    def translated(match):
+        word = html.unescape(match[2])
+        return f"{match[1]}{html.escape(words.get(word, word), quote=False)}"
 
     def inline(match):
         path = Path(assets, match[2])
@@ -82,7 +93,7 @@ def inline_pictures(body, assets):
         if not drawing or SCRIPT.search(drawing[0]):
             raise SourceError(f"{shown(path)}:1: not an SVG picture, or one with a script; save it as a plain SVG")
         attributes = ROOT_ATTRIBUTE.sub("", drawing[1])
-        return f'<svg class="picture" role="img" aria-label="{match[1]}"{attributes}{drawing[2]}'
+        return f'<svg class="picture" role="img" aria-label="{match[1]}"{attributes}{WORD.sub(translated, drawing[2])}'
 
     return PICTURE.sub(inline, body)
 

@@ -72,6 +72,8 @@ def on_config(config):
         source = languages, read_text(glossary)
         new = functools.partial(Terms, glossary, i18n.current_language, languages)
         config.extra["terms"] = kept(("terms", i18n.current_language), source, new)
+        pictures_csv = Path(shown(ROOT / "languages/pictures.csv"))
+        config.extra["words_of_pictures"] = body.words_of_pictures(pictures_csv, i18n.current_language)
     if startup.pop("port", False):  # only once: a preview that builds again holds its port itself
         with plain_errors():
             checks.check_port(*config.dev_addr)
@@ -189,8 +191,9 @@ def on_page_content(html, page, config, files):
     page.title = escape(unescape(str(page.title)))  # from the nav or the front matter it may be anything
     source = html, config.extra["source"], config.extra["terms"], page.behind, page.cells_to_verify, page.ran_on
     html = kept(("finished", page.file.src_uri), source, lambda: finished_body(html, page, config, files))
+    words = {} if page.behind == freshness.ALL else config.extra["words_of_pictures"]
     with plain_errors():
-        return body.inline_pictures(html, Path(config.docs_dir, "assets"))
+        return body.inline_pictures(html, Path(config.docs_dir, "assets"), words)
 
 
 def finished_body(html, page, config, files):
