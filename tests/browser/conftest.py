@@ -3,6 +3,7 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 import pytest
+from filelock import FileLock
 from playwright.sync_api import expect
 
 from tests.browser import site
@@ -12,11 +13,15 @@ expect.set_options(timeout=LIMIT)
 
 
 @pytest.fixture(scope="session")
-def built(tmp_path_factory):
-    """The folder of the built site; the build says nothing but that it builds."""
-    folder = tmp_path_factory.mktemp("site")
-    said = site.build(folder)
-    assert [line for line in said.splitlines() if not line.startswith("INFO ")] == []
+def built(tmp_path_factory, worker_id):
+    """The folder of the site, built once for all workers; the build says nothing but that it builds."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base if worker_id == "master" else base.parent) / "site"
+    with FileLock(f"{folder}.lock"):
+        if not folder.is_dir():
+            said = site.build(folder.with_name("site-unfinished"))
+            assert [line for line in said.splitlines() if not line.startswith("INFO ")] == []
+            folder.with_name("site-unfinished").rename(folder)
     return folder
 
 

@@ -1,6 +1,7 @@
 """The built site behind a small server, and a real browser to look at it."""
 
 import contextlib
+import functools
 import gzip
 import http.server
 import os
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from bs4 import BeautifulSoup
 from playwright.sync_api import sync_playwright
 
 from tests.configuration import LANGUAGES, ROOT, page_file
@@ -95,6 +97,12 @@ def build(folder, root=ROOT, **environment):
     if status:
         raise RuntimeError(said)
     return said
+
+
+@functools.cache
+def soup(folder, page):
+    """The HTML of a page of a built site, read once for all tests; none may change it."""
+    return BeautifulSoup((folder / page.path / "index.html").read_text("utf-8"), "html.parser")
 
 
 def copy_project(folder):

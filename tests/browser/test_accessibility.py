@@ -17,8 +17,12 @@ KINDS = [
 ]
 
 
-def faults(opened):
-    found = Axe().run(opened).response["violations"]
+COLOURS = {"runOnly": ["color-contrast"]}  # all that differs between light and dark
+FAULTS = {"resultTypes": ["violations"]}  # or it describes all that is right, too, which takes most of its time
+
+
+def faults(opened, options=FAULTS):
+    found = Axe().run(opened, options=options).response["violations"]
     return [f"{fault['id']}: {node['html'][:150]}" for fault in found for node in fault["nodes"]]
 
 
@@ -29,7 +33,7 @@ def test_axe_finds_nothing(tab, slug, language, scheme):
     tab.page.emulate_media(color_scheme=scheme)
     opened = tab.open(site.Page(language, slug).path)
     tab.unfold()
-    assert faults(opened) == []
+    assert faults(opened, FAULTS | COLOURS if scheme == "dark" else FAULTS) == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -33,7 +33,7 @@ def files(folder):
 
 
 def badges(built, page):
-    soup = BeautifulSoup((built / page.path / "index.html").read_text("utf-8"), "html.parser")
+    soup = site.soup(built, page)
     return [" ".join(badge.get_text().split()) for badge in soup.select(".facts__verified")]
 
 
@@ -214,7 +214,7 @@ def test_a_page_that_is_not_translated_shows_the_english_and_says_so(half_verifi
     assert soups[0].h1["lang"] == "en"
     assert soups[0].select(".picture text") == soups[1].select(".picture text")
     shown = [part.get_text() for part in soups[0].select("div[lang=en] :is(p, h2)")]
-    assert shown == [part.get_text() for part in soups[1].select("p, h2")]
+    assert shown == [part.get_text() for part in soups[1].select("p:not(.facts *), h2")]
 
 
 @pytest.mark.parametrize("page", site.PAGES, ids=str)
@@ -230,14 +230,15 @@ def test_beside_each_page_lies_its_plain_markdown_with_all_its_code_and_outputs(
     prose = CODE.sub("", without_code)
     assert re.findall(r"--8<--|\{#|^(?:!!!|\?\?\?|>).*|!\[|<[a-z!/].*?>|^---$", prose, re.M) == []
     headings = [re.sub(r" *\{#.*\}$", "", line) for line in re.findall(r"^#+ .*", FENCE.sub("", source), re.M)]
-    assert re.findall("^#+ .*", without_code, re.M) == headings
+    written = re.findall("^#+ .*", without_code, re.M)
+    assert written[: 1 if page.slug == "map" else None] == headings, "the map goes on with the chapters of the nav"
     assert re.findall(r"\]\((?!https?://)[^)]*\)", prose) == []
 
 
 @pytest.mark.parametrize("language", site.LANGUAGES)
 def test_the_glossary_and_the_labs_say_in_markdown_what_they_show(built, language):
     page = site.Page(language, "glossary")
-    html = BeautifulSoup((built / page.path / "index.html").read_text("utf-8"), "html.parser")
+    html = site.soup(built, page)
     terms = [entry.h2.contents[0].strip() for entry in html.select(".entry")]
     shown = (built / page.path / "index.md").read_text("utf-8")
     assert re.findall(r"^- \*\*(.*?)\*\*(?: \(.*?\))?: .", shown, re.M) == terms

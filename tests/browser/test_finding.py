@@ -6,7 +6,6 @@ from collections import Counter
 from urllib.parse import urljoin
 
 import pytest
-from bs4 import BeautifulSoup
 from playwright.sync_api import expect
 
 from tests.browser import site
@@ -17,10 +16,6 @@ from tools.freshness import front_matter
 
 BUILDS_ON = {slug: front_matter(site.Page("en", slug).source).get("builds_on", []) for slug in site.SLUGS}
 LEADS_TO = {slug: [other for other in site.SLUGS if slug in BUILDS_ON[other]] for slug in site.SLUGS}
-
-
-def soup(built, page):
-    return BeautifulSoup((built / page.path / "index.html").read_text("utf-8"), "html.parser")
 
 
 def slugs(page, links):
@@ -34,7 +29,7 @@ def slugs(page, links):
 
 @pytest.mark.parametrize("page", site.PAGES_WITH_CELLS, ids=str)
 def test_each_cell_has_an_address_of_its_own(built, page):
-    html = soup(built, page)
+    html = site.soup(built, page)
     ids = [element["id"] for element in html.select("[id]")]
     assert [name for name, count in Counter(ids).items() if count > 1] == []
     addresses = [block.get("id") for block in html.select("article .language-python")]
@@ -49,7 +44,7 @@ WORDS = {"Tensor.masked_fill": r"\.masked_fill\b", "is_causal=": r"\bis_causal="
 
 @pytest.mark.parametrize("language", site.LANGUAGES)
 def test_the_index_leads_to_each_cell_that_says_a_name(built, language):
-    html, said = soup(built, site.Page(language, "symbols")), {}
+    html, said = site.soup(built, site.Page(language, "symbols")), {}
     for entry in html.select(".entry"):
         said[entry.h2.get_text()] = [link["href"].removeprefix("../") for link in entry.select("a")]
     for name, word in WORDS.items():
@@ -90,7 +85,7 @@ def test_the_index_does_not_stand_before_the_pages_that_explain(tab):
 @pytest.mark.parametrize("language", site.LANGUAGES)
 def test_the_map_says_of_each_page_what_it_builds_on_and_where_it_leads(built, language):
     page = site.Page(language, "map")
-    html, listed = soup(built, page), {}
+    html, listed = site.soup(built, page), {}
     for step in html.select(".step"):
         [slug] = slugs(page, step.find_all("a", recursive=False))
         listed[slug] = {line.contents[0].strip(): slugs(page, line("a")) for line in step("small")}
@@ -117,7 +112,7 @@ def test_the_list_alone_is_shown_where_the_drawing_would_be_too_small(tab):
 
 @pytest.mark.parametrize("page", site.PAGES, ids=str)
 def test_a_page_names_its_chapter_its_place_and_what_it_builds_on(built, page):
-    html = soup(built, page)
+    html = site.soup(built, page)
     facts = [
         fact for fact in html.select(".facts li") if str(fact.contents[0]).strip() == text(page.language, "builds_on")
     ]
@@ -137,7 +132,7 @@ def test_a_page_names_its_chapter_its_place_and_what_it_builds_on(built, page):
 
 @pytest.mark.parametrize("page", site.PAGES, ids=str)
 def test_the_menu_lists_the_chapter_of_a_page_and_the_first_page_of_the_others(built, page):
-    links = soup(built, page).select(".md-nav--primary a")
+    links = site.soup(built, page).select(".md-nav--primary a")
     assert slugs(page, links) == site.menu(page.slug)
 
 

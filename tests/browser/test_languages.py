@@ -26,7 +26,7 @@ def switch(opened, language):
 
 @pytest.mark.parametrize("page", site.PAGES, ids=str)
 def test_the_switcher_and_the_menus_of_a_page_lead_to_its_own_languages(built, page):
-    soup = BeautifulSoup((built / page.path / "index.html").read_text("utf-8"), "html.parser")
+    soup = site.soup(built, page)
     here = urljoin(site.SITE_URL, page.path)
     links = {link["hreflang"]: urljoin(here, link["href"]) for link in soup.select(".md-select a")}
     assert links == {lang: urljoin(site.SITE_URL, site.Page(lang, page.slug).path) for lang in site.LANGUAGES}
@@ -79,7 +79,7 @@ def test_there_is_one_page_for_lost_readers(built):
 
 @pytest.mark.parametrize("page", site.PAGES, ids=str)
 def test_the_head_names_the_page_in_every_language_by_its_whole_address(built, page):
-    soup = BeautifulSoup((built / page.path / "index.html").read_text("utf-8"), "html.parser")
+    soup = site.soup(built, page)
     assert {link["hreflang"]: link["href"] for link in soup.head.select("link[hreflang]")} == everywhere(page)
     assert soup.head.select_one("link[rel=canonical]")["href"] == site.SITE_URL + page.path
     assert soup.head.select_one("link[type='text/markdown']")["href"] == "index.md"

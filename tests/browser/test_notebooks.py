@@ -5,7 +5,6 @@ import re
 
 import nbformat
 import pytest
-from bs4 import BeautifulSoup
 from playwright.sync_api import expect
 
 from tests.browser import site
@@ -25,7 +24,7 @@ def prose(made):
 
 @every_notebook
 def test_a_page_links_its_notebook(built, page):
-    link = BeautifulSoup((built / page.path / "index.html").read_text("utf-8"), "html.parser").select_one("a[download]")
+    link = site.soup(built, page).select_one("a[download]")
     assert link["href"] == f"{page.slug.rpartition('/')[2]}.ipynb"
 
 
@@ -43,7 +42,7 @@ def test_a_page_hands_out_its_notebook(tab, built, slug, language):
 
 @every_notebook
 def test_a_page_says_the_whole_address_of_its_notebook(built, page):
-    html = BeautifulSoup((built / page.path / "index.html").read_text("utf-8"), "html.parser")
+    html = site.soup(built, page)
     address = html.select_one(".cloud code").text
     assert (built / address.removeprefix(site.SITE_URL)).is_file()
     assert address.startswith(site.SITE_URL)

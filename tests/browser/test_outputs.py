@@ -4,7 +4,6 @@ import math
 import re
 
 import pytest
-from bs4 import BeautifulSoup
 from playwright.sync_api import expect
 
 from tests.browser import site
@@ -145,7 +144,7 @@ def test_above_and_below_zero_differ_for_every_eye_and_more_so_with_every_level(
 def test_each_page_with_tints_says_once_what_they_mean(built, language):
     for slug in site.SLUGS:
         page = site.Page(language, slug)
-        html = BeautifulSoup((built / page.path / "index.html").read_text("utf-8"), "html.parser")
+        html = site.soup(built, page)
         tinted = [output for output in html.select("article .output") if output.find("span")]
         legends = html.select("article .legend")
         assert len(legends) == (1 if tinted or slug == "index" else 0), page
