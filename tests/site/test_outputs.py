@@ -4,7 +4,7 @@ import html
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.browser import site
@@ -34,11 +34,13 @@ def tones(text):
     return [(match[2].strip(), match[1]) for match in SPAN.finditer(tint(text))]
 
 
+@settings(deadline=None)  # a busy machine takes its time
 @given(st.lists(words).map("".join))
 def test_the_characters_stay_the_same_whatever_is_printed(text):
     assert html.unescape(SPAN.sub(r"\2", tint(text))) == text
 
 
+@settings(deadline=None)  # a busy machine takes its time
 @given(st.text(alphabet="tensor([,]) \n-.0123456789einfaTrue<>&\"'"))
 def test_the_characters_stay_the_same_in_a_jumble(text):
     assert html.unescape(SPAN.sub(r"\2", tint(text))) == text
