@@ -160,8 +160,7 @@ def on_page_markdown(markdown, page, config, files):
         markdown, page.meta = get_data(notebooks.page_markdown(loaded))
     else:
         made = notebooks.notebook(markdown, page.cells, absolute)
-    if "description" in page.meta:
-        page.meta["description"] = escape(page.meta["description"])
+    page.meta["description"] = escape(page.meta.get("description", config.site_description))
     page.notebook = made if is_notebook(page) or page.cells else None
     page.plain = plain.page(made, page.canonical_url)
     if page.slug == GLOSSARY:
