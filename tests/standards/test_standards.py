@@ -27,7 +27,7 @@ KINDS = [
 CORE = "MathML Core allows it on every element; the validator knows MathML 3"
 LET_PASS = {
     "Inline script violates Content Security Policy (meta tag): blocked by “script-src” directive "
-    "(missing “‘unsafe-inline’” or nonce/hash).": "linked data does not run; tests/browser/test_policy.py sees what does",
+    "(missing “‘unsafe-inline’” or nonce/hash).": "linked data does not run; test_policy.py sees what does",
     "Attribute “displaystyle” not allowed on element “mfrac” at this point.": CORE,
     "Attribute “displaystyle” not allowed on element “mrow” at this point.": CORE,
     "Attribute “scriptlevel” not allowed on element “mrow” at this point.": CORE,
