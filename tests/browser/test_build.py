@@ -192,9 +192,7 @@ def test_the_list_of_all_pages_has_a_column_for_each_device_and_counts_what_hold
 
 def test_a_page_names_the_sections_that_are_older_than_the_english(half_verified, built):
     page = site.Page("it", "cross/cross-attention")
-    note = BeautifulSoup((half_verified / page.path / "index.html").read_text("utf-8"), "html.parser").select_one(
-        ".behind"
-    )
+    note = site.soup(half_verified, page).select_one(".behind")
     assert note.get_text().strip().startswith(text("it", "behind"))
     links = [(link["href"], link.get_text()) for link in note("a")]
     probe = re.search(r"^## (.*?) *\{#probe\}", page.source.read_text("utf-8"), re.M)[1]
@@ -206,10 +204,7 @@ def test_a_page_names_the_sections_that_are_older_than_the_english(half_verified
 
 def test_a_page_that_is_not_translated_shows_the_english_and_says_so(half_verified):
     page, english = site.Page("zh", "foundations/softmax"), site.Page("en", "foundations/softmax")
-    soups = [
-        BeautifulSoup((half_verified / one.path / "index.html").read_text("utf-8"), "html.parser").article
-        for one in (page, english)
-    ]
+    soups = [site.soup(half_verified, one).article for one in (page, english)]
     assert soups[0].select_one(".behind").get_text().strip() == text("zh", "untranslated")
     assert soups[0].h1["lang"] == "en"
     assert soups[0].select(".picture text") == soups[1].select(".picture text")

@@ -7,7 +7,6 @@ from itertools import accumulate
 from urllib.parse import urljoin
 
 import pytest
-from bs4 import BeautifulSoup, SoupStrainer
 from fontTools.ttLib import TTFont
 
 from tests.browser import site
@@ -27,13 +26,6 @@ END = """() => new Set(document.querySelector('.attention').getAnimations({subtr
     .map(animation => Math.round(animation.effect.getComputedTiming().endTime)))"""
 
 
-def part(built, page, tag):
-    """The first element of a kind in a page, such as its head; the rest is not even read."""
-    return BeautifulSoup(
-        (built / page.path / "index.html").read_text("utf-8"), "html.parser", parse_only=SoupStrainer(tag)
-    )
-
-
 def size(png):
     """The width and the height of a PNG."""
     assert png.startswith(b"\x89PNG\r\n")
@@ -45,7 +37,7 @@ def size(png):
 
 @pytest.mark.parametrize("language", site.LANGUAGES)
 def test_the_picture_shows_the_printed_weights_as_numbers_as_arcs_and_as_shares_of_a_bar(built, language):
-    figure = part(built, site.Page(language, "index"), "figure")
+    figure = site.soup(built, site.Page(language, "index")).figure
     turns = figure.select(".turn")
     for turn, row, total in zip(turns, PICTURE["rows"], PICTURE["sums"], strict=True):
         assert [number.get_text() for number in turn("text")] == [*row, f"= {total}"]
@@ -116,7 +108,7 @@ def test_each_promise_says_what_was_counted_for_it(built, language):
         ran.append(said["cells"].format(verified=len(same), cells=number, device=record.stem.upper()))
     if not (site.ROOT / "verified/cuda.json").exists():
         ran.append(text(language, "no_gpu"))
-    promises = part(built, site.Page(language, "index"), "article").select("#promises + ol > li")
+    promises = site.soup(built, site.Page(language, "index")).article.select("#promises + ol > li")
     counts = [[line.get_text() for line in promise("small")] for promise in promises]
     assert counts[0] == ran
     assert all(len(lines) == 1 for lines in counts[1:])
@@ -130,7 +122,7 @@ def test_each_promise_says_what_was_counted_for_it(built, language):
 @pytest.mark.parametrize("page", site.PAGES, ids=str)
 def test_the_foot_leads_to_what_every_reader_may_want(built, page):
     here = site.SITE_URL + page.path
-    foot = part(built, page, "footer")
+    foot = site.soup(built, page).footer
     targets = {urljoin(here, link["href"]): link.get_text() for link in foot("a")}
     home = site.SITE_URL + site.Page(page.language, "index").path
     wanted = {f"{home}glossary/", f"{home}verified/", f"{here}index.md", f"{home}llms.txt"}
@@ -149,7 +141,7 @@ def test_the_foot_leads_to_what_every_reader_may_want(built, page):
 
 @pytest.mark.parametrize("page", site.PAGES, ids=str)
 def test_a_link_to_a_page_is_shown_with_its_title_its_description_and_a_picture(built, page):
-    head = part(built, page, "head")
+    head = site.soup(built, page).head
     said = {meta["property"]: meta["content"] for meta in head.select("meta[property]")}
     name = site.LANGUAGES[page.language].site_name or CONFIG.site_name
     title = name if page.slug == "index" else head.title.get_text().removesuffix(f" - {name}")
@@ -169,14 +161,14 @@ def test_a_link_to_a_page_is_shown_with_its_title_its_description_and_a_picture(
     assert data["inLanguage"] == page.language
     original = data.get("translationOfWork", {"url": said["og:url"]})["url"]
     assert original == site.SITE_URL + site.Page("en", page.slug).path
-    licence = part(built, page, "footer").select_one("a[rel=license]")["href"]
+    licence = site.soup(built, page).footer.select_one("a[rel=license]")["href"]
     assert licence.startswith(data["license"])
 
 
 def test_the_pictures_of_the_site_have_the_sizes_that_others_want(built):
     for language in site.LANGUAGES:
         assert size((built / f"assets/social-{language}.png").read_bytes()) == (1200, 630)
-    head = part(built, site.Page("it", "masks/causal"), "head")
+    head = site.soup(built, site.Page("it", "masks/causal")).head
     icon = urljoin(site.PREFIX + "it/masks/causal/", head.select_one("link[rel=apple-touch-icon]")["href"])
     assert size((built / icon.removeprefix(site.PREFIX)).read_bytes()) == (180, 180)
 

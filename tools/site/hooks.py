@@ -123,10 +123,10 @@ def on_pre_page(page, config, files):
     page.slug = page.file.norm_src_uri.rsplit(".", 1)[0]
     snippets = Path(shown(ROOT / "snippets"))
     with plain_errors():
-        if not is_notebook(page):
-            checks.check_text(freshness.text_of(source_of(page)), shown(ROOT / "theme"))
-        page.behind = freshness.front_matter(source_of(page)).get("behind", [])
         page.text_file = freshness.text_of(source_of(page))
+        if not is_notebook(page):
+            checks.check_text(page.text_file, shown(ROOT / "theme"))
+        page.behind = freshness.front_matter(source_of(page)).get("behind", [])
         english = Path(shown(config.docs_dir), "en", f"{page.slug}.md")
         page.builds_on = freshness.front_matter(english).get("builds_on", [])
     path = snippets / f"{page.slug}.md"
@@ -244,16 +244,15 @@ def finish_home(page, config, nav):
     page.attention = front.attention(ROOT / "snippets")
 
 
-NOT_HTML = re.compile(r' tabindex=""|(?<=id="__(?:drawer|search)") autocomplete="off"')  # of Material
 ALTERNATE = re.compile(r'\s*<link rel="alternate" href="([^"]*)"( hreflang="[^"]*">)')
 
 
 def finished(html, alternate):
-    """A page as HTML wants it, with `alternate` in place of its links to other languages, and with its policy.
+    """A page with `alternate` in place of its links to other languages, and with its policy.
 
     A preview has none, since it puts a script of its own into each page.
     """
-    html = NOT_HTML.sub("", ALTERNATE.sub(alternate, html))
+    html = ALTERNATE.sub(alternate, html)
     return html if startup.get("preview") else with_policy(html)
 
 
@@ -281,7 +280,7 @@ def on_pre_build(config):
 
 @event_priority(-200)
 def on_post_build(config):
-    """After the last language. A preview looks the same untrimmed, and is shown before it can be searched."""
+    """After the last language. A preview is shown before it can be searched."""
     if not config.plugins["i18n"].building:
         if startup.get("preview"):
             search.index_in_background(config.site_dir)

@@ -9,6 +9,7 @@ machine draws the same words. To cut it anew, with NotoSerifCJK-Regular.ttc of g
         --no-recalc-timestamp --output-file=tools/site/pictures.otf
 """
 
+import functools
 import re
 from pathlib import Path
 
@@ -30,10 +31,16 @@ SENTENCE = re.compile(r"(?<=\.) |(?<=。)")
 def social(template, config, attention):
     """The picture beside a link to the site, 1200 by 630: its name, what it is, and one query attending."""
     svg = template.render(config=config, sentences=SENTENCE.split(config.site_description), attention=attention)
-    return svg_to_bytes(svg, style_sheet=STYLE, skip_system_fonts=True, font_files=[str(FONT)])
+    return draw(svg, style_sheet=STYLE)
 
 
 def touch_icon(favicon):
     """The icon of the site on paper and with a margin, since phones cut its corners off."""
     svg = read_text(favicon).replace('viewBox="0 0 24 24"', 'viewBox="-5 -5 34 34"')
-    return svg_to_bytes(svg, background="#fff", width=180, height=180, skip_system_fonts=True)
+    return draw(svg, background="#fff", width=180, height=180)
+
+
+@functools.cache
+def draw(svg, **options):
+    """A picture as PNG, drawn once for all languages of a build and all builds of a preview."""
+    return svg_to_bytes(svg, skip_system_fonts=True, font_files=[str(FONT)], **options)
