@@ -5,6 +5,7 @@ test compares them with torch, and with what the cells use.
 """
 
 import ast
+import functools
 from dataclasses import dataclass
 
 from tools.cells.source import program_cells
@@ -54,10 +55,25 @@ def alphabetical(name):
 
 def names(cells, cell):
     """The names that a cell uses, each once, as the imports of its program mean them."""
-    program = [ast.parse(part.code) for part in program_cells(cells, cell)]
-    nodes = [node for part in program for node in ast.walk(part)]
-    own = {node.name for node in nodes if isinstance(node, ast.FunctionDef) and is_method(node)}
-    return dict.fromkeys(used(program[-1], imports(nodes), OWNERS.keys() - own))
+    return names_in(tuple(part.code for part in program_cells(cells, cell)))
+
+
+@functools.cache
+def names_in(program):
+    """The names that the last of some parts of a program uses; cached, since every language has the same cells."""
+    meant, own = {}, set()
+    for code in program:
+        imported_here, methods = defined(code)
+        meant |= imported_here
+        own |= methods
+    return dict.fromkeys(used(ast.parse(program[-1]), meant, OWNERS.keys() - own))
+
+
+@functools.cache
+def defined(code):
+    """What each name stands for that a cell imports, and the methods that it defines itself."""
+    nodes = list(ast.walk(ast.parse(code)))
+    return imports(nodes), {node.name for node in nodes if isinstance(node, ast.FunctionDef) and is_method(node)}
 
 
 def is_method(function):
