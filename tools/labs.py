@@ -16,13 +16,15 @@ from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 import nbformat
+import torch
 from nbclient import NotebookClient
 
 from tools.cells import compare
 from tools.cells.record import write_atomically
-from tools.cells.source import SourceError, read_cells, read_text, resolve
+from tools.cells.source import SourceError, digest, read_cells, read_text, resolve
+from tools.cells.summary import facts
 from tools.freshness import text_of
-from tools.notebooks import dump, notebook
+from tools.notebooks import dump, notebook, noted
 
 SVG = "image/svg+xml"
 INK = "#747d87"  # where no page gives an ink: as far from white paper as from dark
@@ -31,6 +33,7 @@ ALTERNATIVE = re.compile(r"^!\[([^\]]+)\]\(#([a-z][a-z0-9-]*)\)\n*", re.M)
 COLOURED = re.compile(r"\x1b\[[\d;]*m")
 FAILED_AT = re.compile(r"Cell In\[(\d+)\], line (\d+)")
 REFERENCE = re.compile(r'((?:url\(|href=")#)([\w-]+)')
+PLACE = re.compile(r' (?:d|x|y|transform)="[^"]*"')
 MEASURE = re.compile(r"(?:#[0-9a-f]{6}\b|-?\d+(?:\.\d+)?)(?=[^<>]*>)")  # in a tag; a number in the text is a word
 
 # It runs before the first cell and stands in no notebook. Words stay text: the reader's own fonts draw them.
@@ -52,9 +55,11 @@ def build(snippet):
     cells, pages = read_cells(snippet), find_pages(snippet)
     prints, figures = execute(snippet, cells)
     refuse_differences(snippet, cells, prints)
-    stored = read_figures(notebook_path(pages[0]))
-    figures = stored if same_figures(stored, figures) else figures  # another machine rounds otherwise
-    made = {notebook_path(page): make(page, figures) for page in pages}
+    measured = measurements(cells)
+    stored, then = read_figures(notebook_path(pages[0])), read_measurements(notebook_path(pages[0]))
+    if same_figures(stored, figures, measured) and same_programs(then, measured):
+        figures, measured = stored, then  # another machine rounds otherwise, and takes another time
+    made = {notebook_path(page): make(page, figures, measured) for page in pages}
     for path, text in made.items():
         if not path.is_file() or read_text(path) != text:
             write_atomically(path, text)
@@ -137,16 +142,27 @@ def tidy(svg, name):
     return re.sub(r"\s+", " ", svg).replace("> <", ">\n<").strip()
 
 
-def same_figures(some, others):
-    """Whether two sets of figures are the same but for rounding: 0.02 of a point, 2 of 255 in a colour."""
+def same_figures(some, others, measured=()):
+    """Whether two sets of figures are the same but for rounding: 0.02 of a point, 2 of 255 in a colour.
+
+    In those of the cells in `measured` the same parts may lie elsewhere.
+    """
     return some.keys() == others.keys() and all(
-        len(some[name]) == len(others[name]) and all(map(same_figure, some[name], others[name])) for name in some
+        len(some[name]) == len(others[name])
+        and all(same_figure(one, other, name in measured) for one, other in zip(some[name], others[name]))
+        for name in some
     )
 
 
-def same_figure(one, other):
+def same_figure(one, other, measured=False):
+    if measured:
+        one, other = placeless(one), placeless(other)
     kinds = [MEASURE.sub(lambda match: "#" if match[0][0] == "#" else "0", svg) for svg in (one, other)]
     return kinds[0] == kinds[1] and all(map(close, MEASURE.findall(one), MEASURE.findall(other)))
+
+
+def placeless(svg):
+    return PLACE.sub(lambda place: re.sub(r"-?\d+(\.\d+)?", "0", place[0]), svg)
 
 
 def close(one, other):
@@ -158,8 +174,8 @@ def close(one, other):
 # --- notebooks ------------------------------------------------------------------------------------
 
 
-def make(page, figures):
-    """The text of the notebook of a page, with these figures."""
+def make(page, figures, measured):
+    """The text of the notebook of a page, with these figures, and where those were drawn that measure."""
     page = text_of(page)
     text = read_text(page)
     alternatives = defaultdict(list)
@@ -174,15 +190,17 @@ def make(page, figures):
             )
     for cell in made["cells"]:
         if cell["cell_type"] == "code":
-            cell["outputs"] += map(figure_output, figures.get(cell["id"], []), alternatives[cell["id"]])
+            note = {"measured": measured[cell["id"]]} if cell["id"] in measured else {}
+            drawn = zip(figures.get(cell["id"], []), alternatives[cell["id"]])
+            cell["outputs"] += [figure_output(svg, alternative, note) for svg, alternative in drawn]
     return dump(made)
 
 
-def figure_output(svg, alternative):
+def figure_output(svg, alternative, note):
     """An output that shows a figure, and says what it shows."""
     label = f'<svg role="img" aria-label={quoteattr(alternative)} '
     data = {SVG: svg.replace("<svg ", label, 1), "text/plain": alternative}
-    return {"data": data, "metadata": {}, "output_type": "display_data"}
+    return {"data": data, "metadata": note, "output_type": "display_data"}
 
 
 def read_figures(path):
@@ -196,6 +214,22 @@ def read_figures(path):
                     re.sub(r' role="img" aria-label=(".*?"|\'.*?\')', "", output["data"][SVG], count=1)
                 )
     return dict(figures)
+
+
+def measurements(cells):
+    """What is noted of the cells that measure, by their names: where and when they run now, and what."""
+    here = facts("cuda" if torch.cuda.is_available() else "cpu")
+    return {cell.name: here | {"program": digest(cells, cell)} for cell in cells if cell.measures}
+
+
+def read_measurements(path):
+    """What a notebook notes of its cells that measure; nothing where there is no notebook."""
+    return noted(json.loads(read_text(path))) if path.is_file() else {}
+
+
+def same_programs(some, others):
+    """Whether two notes on cells that measure are of the same programs."""
+    return {name: some[name]["program"] for name in some} == {name: others[name]["program"] for name in others}
 
 
 def main(snippets):

@@ -116,6 +116,12 @@ def load(path):
     return made
 
 
+def noted(made):
+    """What a lab notes of its cells that measure, by their names: where and when their figures were drawn."""
+    outputs = [(cell["id"], output) for cell in made["cells"] for output in cell.get("outputs", [])]
+    return {name: output["metadata"]["measured"] for name, output in outputs if output.get("metadata")}
+
+
 def page_markdown(made):
     """The Markdown of a page that shows a notebook: the same marks as those of every other page."""
     description = made["metadata"].get("description")

@@ -8,11 +8,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 
-def cell(name, code, output=None, needs=""):
-    """A cell as it stands in a snippet file; `needs` is a mark such as "needs cuda: why"."""
+def cell(name, code, output=None, mark=""):
+    """A cell as it stands in a snippet file; `mark` is what its first mark says, such as "needs cuda: why"."""
     shown = "" if output is None else f"<!--pytest-codeblocks:expected-output-->\n```text\n{output}```\n"
-    mark = f" {needs}" if needs else ""
-    return f"<!-- --8<-- [start:{name}]{mark} -->\n```python\n{code}```\n{shown}<!-- --8<-- [end:{name}] -->\n"
+    start = f"[start:{name}] {mark}".strip()
+    return f"<!-- --8<-- {start} -->\n```python\n{code}```\n{shown}<!-- --8<-- [end:{name}] -->\n"
 
 
 class Project:

@@ -37,7 +37,7 @@ def test_a_size_that_only_a_shape_comment_names_is_no_fault(tmp_path):
 def test_a_cell_that_may_not_run_here_uses_no_name_that_its_program_lacks(tmp_path):
     path = snippet_file(tmp_path)
     above = cell("above", "x = 1\nprint(x)\n", "1\n")
-    path.write_text(above + cell("fused", "print(x)\n", needs="needs cuda: a kernel"), encoding="utf-8")
+    path.write_text(above + cell("fused", "print(x)\n", mark="needs cuda: a kernel"), encoding="utf-8")
     assert [fault for fault in faults(path) if "page.md:13:7: F821" in fault]
     path.write_text(above.replace("print(x)\n", "") + cell("show", "print(x)\n", "1\n"), encoding="utf-8")
     assert [fault for fault in faults(path) if "F821" in fault] == []

@@ -223,6 +223,11 @@ BAD = {
         23,
         "name 'x' is not defined",
     ),
+    "labs/a-silent-measurement": (
+        [SETUP, ("time", "x = 1\n", None, "measures: how long it takes")],
+        11,
+        "the cell 'time' prints nothing",
+    ),
 }
 
 NOT_READ = {
@@ -230,7 +235,7 @@ NOT_READ = {
     "a-skipped-file": "<!--pytest-codeblocks:skipfile-->\n" + cell("x", "1\n"),
     "a-skip-mark": cell("x", "1\n").replace("```python", "<!--pytest.mark.skip-->\n```python"),
     "a-malformed-mark": cell("x", "1\n").replace("[start:x]", "[strat:x]"),
-    "a-need-without-a-reason": cell("x", "1\n", needs="needs cuda"),
+    "a-need-without-a-reason": cell("x", "1\n", mark="needs cuda"),
 }
 
 
@@ -373,11 +378,13 @@ def test_a_cell_that_does_not_run_here_is_read_all_the_same(tmp_path):
     project.add("comment", SETUP, ("fused", "print(1)  # 42 on every GPU\n", None, NEEDS_CUDA[3]))
     project.add("syntax", SETUP, ("fused", "print(1\n", None, NEEDS_CUDA[3]))
     project.add("device", SETUP, ("fused", "print(1)\n", None, "needs cdua: a kernel of its own"))
+    project.add("no-lab", SETUP, ("time", "print(1)\n", "1\n", "measures: how long it takes"))
     status, text, _ = project.pytest("snippets")
     assert status == 2
     assert "snippets/comment.md:12: a comment in a cell is a shape" in text
     assert "snippets/syntax.md:12: SyntaxError" in text
     assert "snippets/device.md:10: needs cdua: give one of cuda, mps" in text
+    assert "snippets/no-lab.md:10: only a lab has figures that measure" in text
 
 
 def test_a_job_on_github_says_what_it_ran(tmp_path):

@@ -42,6 +42,17 @@ def test_a_cell_says_which_device_it_needs_and_why_and_is_not_shared(snippet):
     assert program(cells, cells[1]) == "print(x)\n"
 
 
+def test_a_cell_that_measures_says_why_and_is_not_shared(snippet):
+    measuring = SHOW.replace("[start:show] -->", "[start:show] measures: how long it takes -->")
+    unprinted = measuring.replace("show", "other").replace(OUTPUT, "")
+    cells = read_cells(snippet(f"{SETUP}\n{measuring}\n{unprinted}"))
+    assert [(cell.measures, cell.needs, cell.shared) for cell in cells] == [
+        ("", "", True),
+        ("how long it takes", "", False),
+        ("how long it takes", "", False),
+    ]
+
+
 @pytest.mark.parametrize(
     ("mark", "rows", "columns"),
     [
@@ -89,6 +100,11 @@ MALFORMED = {
     "an end of another cell": (FILE.replace("[end:setup]", "[end:set-up]"), 5, "expected <!-- --8<-- [end:setup] -->"),
     "a capital in a name": (FILE.replace("start:show", "start:Show"), 7, "name in a-z, 0-9 and -"),
     "a need without a reason": (FILE.replace("[start:show]", "[start:show] needs cuda"), 7, "' needs cuda: why'"),
+    "a measurement without a reason": (
+        FILE.replace("[start:show]", "[start:show] measures:"),
+        7,
+        "' measures: why'",
+    ),
     "columns before rows": (
         FILE.replace("[start:show]", "[start:show] columns: a; rows: b"),
         7,

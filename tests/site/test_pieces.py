@@ -167,6 +167,15 @@ def test_each_cell_gets_an_address_of_its_name_and_a_command_none():
     ]
 
 
+def test_where_a_cell_ran_stands_below_its_output_and_its_plots():
+    block = '<div class="{} highlight"><pre><code>x\n</code></pre></div>'
+    code, shown, plot = block.format("language-python"), block.format("output"), '<div class="plot"><svg></svg></div>'
+    html = name_cells(f"{code}{shown}{plot}\n{plot}{code}{plot}", ["time", "other"], {"time": "On a <fast> machine"})
+    assert re.sub(' id=".*?"', "", html) == (
+        f'{code}{shown}{plot}\n{plot}<p class="ran-on">On a &lt;fast&gt; machine</p>{code}{plot}'
+    )
+
+
 # --- mathematics ----------------------------------------------------------------------------------
 
 

@@ -50,17 +50,22 @@ def test_the_stored_prints_are_what_the_code_prints(lab):
 
 def test_the_stored_figures_are_what_the_code_draws(lab):
     snippet, _, drawn = lab
+    measured = labs.measurements(read_cells(snippet))
     for page in labs.find_pages(snippet):
         path = labs.notebook_path(page)
-        assert labs.same_figures(labs.read_figures(path), drawn), f"{path}: run nox -s labs -- labs/{snippet.stem}"
+        same = labs.same_figures(labs.read_figures(path), drawn, measured)
+        noted = labs.same_programs(labs.read_measurements(path), measured)
+        assert (same, noted) == (True, True), f"{path}: run nox -s labs -- labs/{snippet.stem}"
 
 
 @pytest.mark.parametrize("snippet", LABS, ids=lambda path: path.stem)
 def test_a_notebook_is_what_its_page_and_cells_make(snippet):
     for page in labs.find_pages(snippet):
         path = labs.notebook_path(page)
-        fresh = labs.make(page, labs.read_figures(path)) == path.read_text("utf-8")
-        assert fresh, f"{path} is older than {page} or {snippet}: run nox -s labs -- labs/{snippet.stem}"
+        made = labs.make(page, labs.read_figures(path), labs.read_measurements(path))
+        assert made == path.read_text("utf-8"), (
+            f"{path} is older than {page} or {snippet}: run nox -s labs -- labs/{snippet.stem}"
+        )
 
 
 @pytest.mark.parametrize("snippet", LABS, ids=lambda path: path.stem)
@@ -168,6 +173,28 @@ def test_a_stored_figure_stays_while_only_its_rounding_differs(small, executed, 
         monkeypatch.setattr(labs, "execute", lambda *_, other=other: (prints, {"draw": [other]}))
         labs.build(snippet)
         assert (Path("docs/zh/labs/a.ipynb").read_bytes() == stored) == kept
+
+
+def test_a_measured_figure_stays_while_its_parts_its_words_and_its_program_do(small, executed, monkeypatch):
+    prints, figures = executed
+    days = iter(range(10))  # each build has a day of its own
+    monkeypatch.setattr(labs, "facts", lambda _: {"date": next(days)})
+
+    def day(svg, code=DRAW):
+        """The day on which the stored figure was measured, after one more build."""
+        monkeypatch.setattr(labs, "execute", lambda *_: (prints, {"draw": [svg]}))
+        labs.build(small([CELLS[0], ("draw", code, "1 line\n", "measures: how long a line is")]))
+        output = json.loads(Path("docs/zh/labs/a.ipynb").read_text("utf-8"))["cells"][1]["outputs"][1]
+        return output["metadata"]["measured"]["date"]
+
+    (svg,) = figures["draw"]
+    moved = re.sub(r' d="M (\d+)', ' d="M 1', svg)
+    assert moved != svg
+    assert day(svg) == day(moved) == 0
+    assert day(moved.replace(" L ", " L 1 1 L ", 1)) == 2
+    assert day(moved.replace(">1.0<", ">1.5<")) == 3
+    assert day(moved.replace("#1f77b4", "#c9601a")) == 4
+    assert day(moved, DRAW.replace("[1, 2]", "[1, 3]")) == 5
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,9 @@ needs another device than the one at hand is skipped, and listed with its reason
 """
 
 import contextlib
-import datetime
 import functools
 import linecache
 import os
-import platform
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,7 +23,7 @@ from tools.cells.labels import refuse_misfit
 from tools.cells.randomness import DISPATCH_KEYS, draw_on_the_cpu
 from tools.cells.record import read_record, write_atomically, write_record
 from tools.cells.source import SourceError, digest, program_cells, read_cells, read_includes, with_outputs
-from tools.cells.summary import device_name, job_summary
+from tools.cells.summary import facts, job_summary
 from tools.freshness import text_of
 
 LEGEND = {"B", "H", "Hkv", "T", "Tq", "Tk", "D", "E", "V"}
@@ -126,6 +124,11 @@ class SnippetFile(codeblocks.MarkdownFile):
             if cell.needs and cell.needs not in DISPATCH_KEYS:
                 known = ", ".join(DISPATCH_KEYS)
                 raise self.CollectError(f"{self.file}:{cell.fence - 1}: needs {cell.needs}: give one of {known}")
+            if cell.measures and not self.slug.startswith("labs/"):
+                where = f"{self.file}:{cell.fence - 1}"
+                raise self.CollectError(
+                    f"{where}: only a lab has figures that measure; take 'measures' out of the mark"
+                )
             test = CellTest.from_parent(self, name=cell.name, obj=block, cell=cell)
             if cell not in self.cells_here:
                 self.refuse_comments(cell)
@@ -203,7 +206,7 @@ class CellTest(codeblocks.TestBlock):
             self.refuse_chance(first, second)
         output = first.outputs[cell.name]
         refuse_misfit(file.file, replace(cell, output=output.getvalue()))
-        if cell.needs:
+        if cell.stands_alone:
             self.refuse_silence(first)
         if self.config.option.update and output.getvalue() and file.authority(cell):
             with_outputs(file.file, {cell.name: output.getvalue()})  # refuses what a page cannot show
@@ -227,7 +230,7 @@ class CellTest(codeblocks.TestBlock):
                 )
 
     def refuse_silence(self, done):
-        """`CellError` where a cell that needs a device prints nothing, or has a shape comment that was not checked."""
+        """`CellError` where a cell that stands alone by its mark prints nothing, or has an unchecked shape comment."""
         file, cell = self.parent, self.cell
         if not done.outputs[cell.name].getvalue():
             raise CellError(f"{file.file}:{cell.fence}: the cell {cell.name!r} prints nothing; let it show what it did")
@@ -337,10 +340,7 @@ def record(file, names, device):
     """Write into `verified/<device>.json` that these cells of a file passed alone and as a notebook, here and today."""
     pages, cells = read_record(file.record_path), file.cells_as_run()
     pages[file.slug] = {
-        "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}",
-        "device": device_name(device),
-        "torch": torch.__version__.partition("+")[0],
-        "python": platform.python_version(),
+        **facts(device),
         "cells": {cell.name: digest(cells, cell) for cell in cells if {cell.name, "notebook"} <= names},
     }
     write_record(file.record_path, pages)

@@ -21,6 +21,10 @@ A cell that the CPU cannot run says so, and why, in its first mark:
 
 It runs on that device only and stands on its own; until it has run there, it has no output.
 
+A cell of a lab whose figure shows other numbers on every machine says so, and why; it stands on its own, too:
+
+    <!-- --8<-- [start:time] measures: how long each takes here -->
+
 A cell that prints a matrix may name its rows and columns there, one word each, for the page to show beside it:
 
     <!-- --8<-- [start:weights] rows and columns: Your journey starts -->
@@ -35,7 +39,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 NAMES = "rows and columns: [^;]+|rows: [^;]+; columns: [^;]+|rows: [^;]+|columns: [^;]+"
-START = re.compile(rf"<!-- --8<-- \[start:([a-z][a-z0-9-]*)\](?: ({NAMES}))?(?:(?:(?<=\])|;) needs (\w+): (\S.*))? -->")
+WHY = r"needs (\w+): (\S.*)|measures: (\S.*)"
+START = re.compile(rf"<!-- --8<-- \[start:([a-z][a-z0-9-]*)\](?: ({NAMES}))?(?:(?:(?<=\])|;) (?:{WHY}))? -->")
 OUTPUT_MARK = "<!--pytest-codeblocks:expected-output-->"
 NOT_IN_A_BLOCK = re.compile("```.|<!--")
 INCLUDE = re.compile(r'( *)--8<-- "([\w/-]+)\.md:([a-z][a-z0-9-]*)"')
@@ -49,8 +54,9 @@ class SourceError(ValueError):
 class Cell:
     """One cell. Lines count from 1: `fence` is that of ```python, `end` that of the last closing fence.
 
-    `needs` is the device that it needs, "" where every device will do, and `why` the reason. `rows` and `columns` are
-    the names of those of the matrices that it prints, where it gives them.
+    `needs` is the device that it needs, "" where every device will do, and `why` the reason. `measures` is why its
+    figures differ from machine to machine, "" where they do not. `rows` and `columns` are the names of those of the
+    matrices that it prints, where it gives them.
     """
 
     name: str
@@ -62,10 +68,16 @@ class Cell:
     why: str = ""
     rows: tuple = ()
     columns: tuple = ()
+    measures: str = ""
 
     @property
     def shared(self):
-        return self.output is None and not self.needs
+        return self.output is None and not self.stands_alone
+
+    @property
+    def stands_alone(self):
+        """Whether its mark says so, with or without an output."""
+        return bool(self.needs or self.measures)
 
     @property
     def names(self):
@@ -107,7 +119,7 @@ class Lines:
         if not match:
             start = (
                 "<!-- --8<-- [start:name] -->, name in a-z, 0-9 and -, behind ] perhaps ' needs cuda: why', "
-                "' rows: a b; columns: c d' or ' rows and columns: a b'"
+                "' measures: why', ' rows: a b; columns: c d' or ' rows and columns: a b'"
             )
             shown = start if wanted is START else wanted
             raise self.error(f"expected {shown}, found {line.strip()!r}")
@@ -150,7 +162,7 @@ def read_cells(path):
     lines, cells = Lines(path), []
     while lines.skip_blank():
         mark = lines.at + 1
-        name, names, needs, why = lines.take(START).groups(default="")
+        name, names, needs, why, measures = lines.take(START).groups(default="")
         if name == "notebook":  # the test that runs them all has this name
             raise lines.error("a cell cannot be named 'notebook'; give it another name", line=mark)
         if name in (cell.name for cell in cells):
@@ -161,7 +173,7 @@ def read_cells(path):
         if lines.next_is(OUTPUT_MARK):
             lines.take(OUTPUT_MARK)
             output = lines.take_fence("```text")
-        cells.append(Cell(name, code, output, fence, lines.at, needs, why, **names_of(names)))
+        cells.append(Cell(name, code, output, fence, lines.at, needs, why, **names_of(names), measures=measures))
         lines.take(f"<!-- --8<-- [end:{name}] -->")
     return cells
 

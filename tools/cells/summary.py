@@ -1,5 +1,6 @@
 """What a run on a device says of itself: the name of the device, and the summary of its job on GitHub."""
 
+import datetime
 import platform
 import shutil
 import subprocess
@@ -14,6 +15,16 @@ def device_name(device):
     if device.startswith("cuda"):
         return f"{torch.cuda.get_device_name(device)}, driver {driver()}"
     return f"{platform.machine()}, {torch.backends.cpu.get_cpu_capability()}" if device == "cpu" else device
+
+
+def facts(device):
+    """What a record says of a run on a device, here and today."""
+    return {
+        "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}",
+        "device": device_name(device),
+        "torch": torch.__version__.partition("+")[0],
+        "python": platform.python_version(),
+    }
 
 
 def driver():

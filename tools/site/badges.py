@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from tools.cells.record import read_record, still_verified
+from tools.notebooks import noted
 
 
 def badges(slug, cells, folder):
@@ -32,3 +33,8 @@ def devices(slug, cells, folder, text):
             else:
                 said[cell.name] = text["not_run"].format(device=cell.needs.upper())
     return said
+
+
+def measured(made, text):
+    """By the name of each cell of a lab that measures: a sentence that says where and when its figures were drawn."""
+    return {name: text["measured"].format(**facts) for name, facts in noted(made).items()}

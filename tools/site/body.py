@@ -13,7 +13,9 @@ OUTPUT = re.compile(
     rf'{OUTPUT_MARK}\s*<div class="language-text highlight"><pre><span></span><code>(.*?)</code></pre></div>', re.S
 )
 CELL = re.compile(
-    r'<div class="language-python .*?</code></pre></div>(?:\s*<div class="output .*?</code></pre></div>)?', re.S
+    r'<div class="language-python .*?</code></pre></div>(?:\s*<div class="output .*?</code></pre></div>)?'
+    r'(?:\s*<div class="plot">.*?</div>)*',
+    re.S,
 )
 TINTED = re.compile(
     r'<h2 id="reading">.*?</ul>|<div class="output (?:(?!</pre>).)*<span class="(?:(?!</pre>).)*</pre></div>', re.S

@@ -157,6 +157,7 @@ def on_page_markdown(markdown, page, config, files):
         with plain_errors():
             loaded = notebooks.load(shown(page.file.abs_src_path))
         made = notebooks.with_links(loaded, absolute)
+        page.ran_on |= badges.measured(loaded, config.extra["text"])
         markdown, page.meta = get_data(notebooks.page_markdown(loaded))
     else:
         made = notebooks.notebook(markdown, page.cells, absolute)
