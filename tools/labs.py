@@ -36,11 +36,18 @@ REFERENCE = re.compile(r'((?:url\(|href=")#)([\w-]+)')
 PLACE = re.compile(r' (?:d|x|y|transform)="[^"]*"')
 MEASURE = re.compile(r"(?:#[0-9a-f]{6}\b|-?\d+(?:\.\d+)?)(?=[^<>]*>)")  # in a tag; a number in the text is a word
 
-# It runs before the first cell and stands in no notebook. Words stay text: the reader's own fonts draw them.
+FONT = Path(__file__).parent.resolve() / "site/pictures.otf"
+
+# It runs before the first cell and stands in no notebook. Words stay text: the reader's own fonts draw them. They are
+# laid out with the fonts that every machine has, those of matplotlib and our own for Chinese.
 SETUP = f"""
 import matplotlib
+from matplotlib import font_manager
 from matplotlib_inline.backend_inline import set_matplotlib_formats
 
+fonts = font_manager.fontManager
+fonts.ttflist = [font for font in fonts.ttflist if font.fname.startswith(matplotlib.get_data_path())]
+fonts.addfont({str(FONT)!r})
 ink = ["axes.edgecolor", "axes.labelcolor", "axes.titlecolor", "text.color", "xtick.color", "ytick.color"]
 clear = ["axes.facecolor", "figure.facecolor", "legend.facecolor", "savefig.facecolor"]
 matplotlib.rcParams.update(dict.fromkeys(ink, "{INK}") | dict.fromkeys(clear, "none"))

@@ -105,13 +105,21 @@ def test_a_figure_keeps_to_itself_and_takes_the_ink_of_the_page(snippet):
 # --- what people do wrong, on a small lab ----------------------------------------------------------
 
 DRAW = """\
-import matplotlib.pyplot as plt
-
 figure, axes = plt.subplots()
+axes.set(title="二十三")
 print(len(axes.plot([1, 2])), "line")
 plt.show()
 """
-CELLS = [("start", "half = 1 / 3\n"), ("draw", DRAW, "1 line\n")]
+FONTS = """import re
+
+import matplotlib.pyplot as plt
+from matplotlib import font_manager
+
+chinese = re.compile("CJK|Hei|Hiragino Sans|Song|Sun|Han Sans|Fallback")
+fonts = sorted(filter(chinese.search, font_manager.get_font_names()))
+plt.rcParams["font.family"] = ["sans-serif", *fonts]
+"""
+CELLS = [("start", FONTS), ("draw", DRAW, "1 line\n")]
 
 
 @pytest.fixture
@@ -241,7 +249,7 @@ def test_another_print_is_named_with_its_line(small, executed, monkeypatch):
     monkeypatch.setattr(labs, "execute", lambda *_: executed)
     snippet = small([CELLS[0], ("draw", DRAW, "2 lines\n")])
     with pytest.raises(
-        SourceError, match=r"(?s)^snippets/labs/a\.md:8: .*- 2 lines.*\+ 1 line.*nox -s update -- labs/a"
+        SourceError, match=r"(?s)^snippets/labs/a\.md:15: .*- 2 lines.*\+ 1 line.*nox -s update -- labs/a"
     ):
         labs.build(snippet)
 

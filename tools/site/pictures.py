@@ -1,9 +1,10 @@
 """The pictures that need pixels, drawn while the site is built: beside a link to it, and on the screen of a phone.
 
 tools/site/pictures.otf is cut from Noto Serif CJK SC 2.001 (SIL Open Font License, pictures.LICENSE.txt), so that every
-machine draws the same words. To cut it anew, with NotoSerifCJK-Regular.ttc of github.com/notofonts/noto-cjk:
+machine draws the same words, and lays out the same Chinese in the figures of a lab (tools/labs.py). To cut it anew,
+with NotoSerifCJK-Regular.ttc of github.com/notofonts/noto-cjk:
 
-    grep -hE 'site_(name|description):' mkdocs.yml > words.txt
+    (grep -hE 'site_(name|description):' mkdocs.yml; cat snippets/labs/*.md) > words.txt
     pyftsubset NotoSerifCJK-Regular.ttc --font-number=2 --text-file=words.txt --unicodes=20-7E,A0-17F,2013-2026 \\
         --layout-features=kern --no-hinting --notdef-outline --name-IDs=0,1,2,6,13 --drop-tables+=BASE,VORG,vhea,vmtx \\
         --no-recalc-timestamp --output-file=tools/site/pictures.otf
