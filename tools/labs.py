@@ -21,7 +21,7 @@ from nbclient import NotebookClient
 
 from tools.cells import compare
 from tools.cells.record import write_atomically
-from tools.cells.source import SourceError, digest, read_cells, read_text, resolve
+from tools.cells.source import SourceError, digest, read_cells, read_text, resolve, slug_of
 from tools.cells.summary import facts
 from tools.freshness import text_of
 from tools.notebooks import dump, notebook, noted
@@ -60,8 +60,8 @@ set_matplotlib_formats("svg", bbox_inches=None, metadata=facts)
 def build(snippet):
     """Execute a lab and write its notebook in every language; return its figures."""
     cells, pages = read_cells(snippet), find_pages(snippet)
-    prints, figures = execute(snippet, cells)
-    refuse_differences(snippet, cells, prints)
+    prints, figures = execute(cells)
+    refuse_differences(cells, prints)
     measured = measurements(cells)
     stored, then = read_figures(notebook_path(pages[0])), read_measurements(notebook_path(pages[0]))
     if same_figures(stored, figures, measured) and same_programs(then, measured):
@@ -90,7 +90,7 @@ def notebook_path(page):
 # --- executing ------------------------------------------------------------------------------------
 
 
-def execute(snippet, cells):
+def execute(cells):
     """Run cells in a kernel of their own; return what each prints, and the SVG of its figures, by their names."""
     sources = [SETUP, *(cell.code for cell in cells)]
     made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
@@ -100,32 +100,33 @@ def execute(snippet, cells):
     for cell, ran in zip(cells, made.cells[1:]):
         for output in ran.outputs:
             if output.get("name") != "stdout" and SVG not in output.get("data", {}):
-                raise SourceError(complaint(snippet, cells, cell, output))
+                raise SourceError(complaint(cells, cell, output))
         prints[cell.name] = "".join(output.get("text", "") for output in ran.outputs)
         pictures = [output.data[SVG] for output in ran.outputs if "data" in output]
         figures[cell.name] = [tidy(picture, f"{cell.name}-{n}") for n, picture in enumerate(pictures)]
     return prints, {name: found for name, found in figures.items() if found}
 
 
-def complaint(snippet, cells, cell, output):
+def complaint(cells, cell, output):
     """What is wrong with a cell that stops, or shows what is neither a print nor a figure."""
     if output.output_type == "error":
         count, line = FAILED_AT.findall(COLOURED.sub("", "\n".join(output.traceback)))[-1]
-        line = cells[int(count) - 2].fence + int(line)  # the first cell of the kernel is SETUP
-        return f"{snippet}:{line}: the cell {cell.name!r} stops with {output.ename}: {output.evalue}"
+        failed = cells[int(count) - 2]  # the first cell of the kernel is SETUP
+        where = f"{failed.path}:{failed.fence + int(line)}"
+        return f"{where}: the cell {cell.name!r} stops with {output.ename}: {output.evalue}"
     text = output.get("text") or output.data.get("text/plain", "")
-    return f"{snippet}:{cell.fence}: the cell {cell.name!r} shows neither a print nor a figure, but {text.strip()!r}"
+    return f"{cell.path}:{cell.fence}: the cell {cell.name!r} shows neither a print nor a figure, but {text.strip()!r}"
 
 
-def refuse_differences(snippet, cells, prints):
+def refuse_differences(cells, prints):
     """`SourceError` where a cell of a lab prints something else than its page shows."""
     for cell in cells:
         expected, got = cell.output or "", prints[cell.name]
         if not compare.same(expected, got):
             raise SourceError(
-                f"{snippet}:{cell.fence}: the page shows (-), the cell {cell.name!r} prints (+):\n\n"
+                f"{cell.path}:{cell.fence}: the page shows (-), the cell {cell.name!r} prints (+):\n\n"
                 f"{compare.difference(expected, got)[0]}\n\n"
-                f"Mend the code, or take over what it prints: nox -s update -- labs/{Path(snippet).stem}"
+                f"Mend the code, or take over what it prints: nox -s update -- {slug_of(cell.path)}"
             )
 
 

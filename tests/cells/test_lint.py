@@ -41,3 +41,13 @@ def test_a_cell_that_may_not_run_here_uses_no_name_that_its_program_lacks(tmp_pa
     assert [fault for fault in faults(path) if "page.md:13:7: F821" in fault]
     path.write_text(above.replace("print(x)\n", "") + cell("show", "print(x)\n", "1\n"), encoding="utf-8")
     assert [fault for fault in faults(path) if "F821" in fault] == []
+
+
+def test_a_name_of_a_cell_of_another_file_is_known_and_another_is_not(tmp_path):
+    (tmp_path / "snippets").mkdir()
+    snippet_file(tmp_path / "snippets").write_text(
+        cell("above", "import os\n\n\ndef f():\n    y = 1\n    return y\n"), "utf-8"
+    )
+    path = tmp_path / "snippets/lab.md"
+    path.write_text('--8<-- "page.md:above"\n\n' + cell("own", "x = f(), os, y\n"), "utf-8")
+    assert [fault.partition(": ")[2] for fault in faults(path)] == ["F821 Undefined name `y`"]

@@ -296,6 +296,29 @@ def test_a_cell_on_no_page_is_an_error(bad, test, page):
     assert f"is on no page; show it in docs/en/{page}.md" in bad[test]
 
 
+def test_a_file_shows_cells_of_another_which_run_with_its_own_and_are_mended_there(tmp_path):
+    project = Project(tmp_path)
+    unused = ("unused", "def unused(x):\n    return x  # (T,)\n")
+    page = project.add("page", SETUP, unused, ("sums", PRINT_SUMS, "tensor([9.])\n"))
+    before = page.read_text()
+    shown = [f'--8<-- "page.md:{name}"' for name in ("setup", "unused", "sums")]
+    lab = project.write("snippets/labs/a.md", "\n\n".join([*shown, cell("total", "print(inputs.sum())\n")]))
+    project.write("docs/en/labs/a.md", "\n\n".join([*shown, '--8<-- "labs/a.md:total"\n']))
+    _, _, messages = project.pytest("snippets/labs", "--update")
+    said = messages.pop("labs/a::sums")
+    assert said.startswith("snippets/page.md:19: print(inputs.sum(dim=-1))\nThe page shows (-)")
+    assert said.endswith("nox -s update -- page")
+    assert "mend sums first" in messages.pop("labs/a::notebook")
+    assert messages == dict.fromkeys(["labs/a::setup", "labs/a::unused", "labs/a::total"], "")
+    assert "```text\ntensor(21.)\n```" in lab.read_text()
+    assert page.read_text() == before
+    page.write_text(before.replace("tensor([9.])\n", SUMS))
+    status, text, _ = project.pytest("snippets/labs", "--record")
+    assert status == 0, text
+    recorded = json.loads((tmp_path / "verified/cpu.json").read_text())["labs/a"]["cells"]
+    assert recorded.keys() == {"setup", "unused", "sums", "total"}
+
+
 NEEDS_SIM = (
     "where",
     "print(torch.ones(2).device, torch.ones(2, device='sim'))\n",

@@ -91,6 +91,43 @@ def test_new_outputs_replace_old_ones_and_nothing_else(snippet):
     assert with_outputs(path, {"setup": "1\n"}) == FILE.replace("x = 1\n```\n", f"x = 1\n```\n{OUTPUT}", 1)
 
 
+def test_cells_of_another_file_stand_in_their_place_and_belong_to_the_program(snippet, tmp_path):
+    (tmp_path / "snippets").mkdir()
+    other = snippet(FILE, "snippets/masks.md")
+    path = snippet(
+        f'--8<-- "masks.md:setup"\n\n--8<-- "masks.md:show"\n\n{LATER}\n{SHOW.replace("show", "own")}',
+        "snippets/lab.md",
+    )
+    cells = read_cells(path)
+    assert [(cell.name, cell.path, cell.fence) for cell in cells] == [
+        ("setup", str(other), 2),
+        ("show", str(other), 8),
+        ("later", str(path), 6),
+        ("own", str(path), 12),
+    ]
+    assert program(cells, cells[3]) == "x = 1\n\ny = 2\n\nprint(x)\n"
+    assert "text\n5\n" in with_outputs(path, {"own": "5\n", "show": "6\n"})
+    assert "6" not in with_outputs(path, {"own": "5\n", "show": "6\n"})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (f'{SETUP}\n--8<-- "masks.md:shwo"\n', "7: .*masks.md has no cell 'shwo'; is it 'show'?"),
+        (f'{SETUP}\n--8<-- "mask.md:show"\n', "7: there is no file .*mask.md"),
+        (f'--8<-- "masks.md:setup"\n\n{SETUP}', "3: a second cell is named 'setup'"),
+        (f'{SETUP}\n--8<-- "masks.md:setup"\n', "7: a second cell is named 'setup'"),
+        (f'{SETUP}\n--8<-- "lab.md:setup"\n', "7: a second cell is named 'setup'"),
+    ],
+)
+def test_a_cell_of_another_file_that_is_not_there_is_named_with_its_line(snippet, tmp_path, text, message):
+    (tmp_path / "snippets").mkdir()
+    snippet(FILE, "snippets/masks.md")
+    path = snippet(text, "snippets/lab.md")
+    with pytest.raises(SourceError, match=f"^{path}:{message}"):
+        read_cells(path)
+
+
 MALFORMED = {
     "a mark without a space": (
         FILE.replace("--8<-- [start:show]", "--8<--[start:show]"),

@@ -7,7 +7,7 @@ from tests.configuration import page_file
 from tools.cells.labels import refuse_misfit
 from tools.cells.plugin import LEGEND
 from tools.cells.record import read_record, still_verified
-from tools.cells.source import INCLUDE, read_includes
+from tools.cells.source import INCLUDE, read_includes, slug_of
 
 ALLOWED_IMPORTS = {"torch", "math"}
 ALLOWED_IN_LABS = ALLOWED_IMPORTS | {"matplotlib"}
@@ -16,7 +16,7 @@ ALLOWED_ON = {"foundations/einsum": ALLOWED_IMPORTS | {"einops"}}  # where anoth
 
 def test_every_cell_is_shown_once_and_in_order(slug, cells, language):
     includes = read_includes(page_file(language, slug))
-    assert [(include.slug, include.name) for include in includes] == [(slug, cell.name) for cell in cells]
+    assert [(include.slug, include.name) for include in includes] == [(slug_of(cell.path), cell.name) for cell in cells]
 
 
 def test_an_include_stands_between_empty_lines(page, language):

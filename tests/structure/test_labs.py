@@ -23,7 +23,7 @@ def in_the_project(monkeypatch):
 @pytest.fixture(scope="module", params=LABS, ids=lambda path: path.stem)
 def lab(request):
     """A lab, executed: its snippet file, and what its cells print and draw."""
-    return request.param, *labs.execute(request.param, read_cells(ROOT / request.param))
+    return request.param, *labs.execute(read_cells(ROOT / request.param))
 
 
 def notebooks(snippet):
@@ -145,7 +145,7 @@ def executed(tmp_path_factory):
     """What the cells of the small lab print and draw."""
     path = tmp_path_factory.mktemp("lab") / "a.md"
     path.write_text("\n".join(cell(*parts) for parts in CELLS), "utf-8")
-    return labs.execute(path, read_cells(path))
+    return labs.execute(read_cells(path))
 
 
 def test_a_lab_is_written_in_every_language_once(small, executed, monkeypatch):

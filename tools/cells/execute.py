@@ -47,7 +47,7 @@ class Output(io.StringIO):
 
 @dataclass
 class Run:
-    """What a run printed, cell by cell, and the lines of the shape comments it has and executed.
+    """What a run printed, cell by cell, and where the shape comments stand that it has and executed.
 
     `draws` holds, for each cell that moved the random generator, the state in which it left it.
     """
@@ -61,27 +61,28 @@ class Run:
 
 def run(path, cells, device="cpu", seed=1):
     """Run cells one after the other in one namespace; none may change what a shared cell before it defined."""
-    filename, module = str(path), types.ModuleType("__main__")
-    module.__file__ = filename
+    module = types.ModuleType("__main__")
+    module.__file__ = str(path)
     result, lies, shared = Run(vars(module)), [], {}
-    source = at_their_lines(cells)
-    linecache.cache[filename] = len(source), None, source.splitlines(keepends=True), filename
+    for file in {cell.path for cell in cells}:
+        source = at_their_lines([cell for cell in cells if cell.path == file])
+        linecache.cache[file] = len(source), None, source.splitlines(keepends=True), file
     result.namespace[CHECK] = checker(result.namespace, result.executed, lies)
-    result.namespace[LAST] = functools.partial(refuse_echo, filename)
+    result.namespace[LAST] = refuse_echo
     with contained(module), known_state(device, seed):
         for number, cell in enumerate(cells):
-            who = f"{filename}:{cell.fence}: the cell {cell.name!r}"
-            code, comments = compiled(cell, filename)
+            who = f"{cell.path}:{cell.fence}: the cell {cell.name!r}"
+            code, comments = compiled(cell)
             result.comments |= comments
             before = dict(result.namespace)
             torch.default_generator.manual_seed(1000 * seed + number)  # torch.manual_seed is 100 times slower
             start = torch.default_generator.get_state()
-            result.outputs[cell.name] = output = Output(filename)
+            result.outputs[cell.name] = output = Output(cell.path)
             try:
                 execute_cell(code, result.namespace, output, who, may_warn=device != "cpu" or cell.needs)
             finally:
                 if lies:
-                    raise CellError(f"{filename}:{lies[0]}") from None
+                    raise CellError(str(lies[0])) from None
             end = torch.default_generator.get_state()
             if not torch.equal(start, end):
                 result.draws[cell.name] = end
@@ -107,22 +108,22 @@ def execute_cell(code, namespace, output, who, may_warn):
         raise CellError(f"{who} writes to stderr: {errors.getvalue().strip()}")
 
 
-def refuse_echo(filename, line, value):
+def refuse_echo(where, value):
     """`CellError` where the last line of a cell has a value, which a notebook would show below it."""
     if value is not None:
-        raise CellError(f"{filename}:{line}: a notebook would show the value of this last line; assign or print it")
+        raise CellError(f"{where}: a notebook would show the value of this last line; assign or print it")
 
 
 @functools.cache
-def compiled(cell, filename):
-    """The code object of a cell, with its shape comments as checks, and the lines of these comments."""
+def compiled(cell):
+    """The code object of a cell, with its shape comments as checks, and where these comments stand."""
     try:
-        tree, lines = instrument("\n" * cell.fence + cell.code, filename)
+        tree, comments = instrument("\n" * cell.fence + cell.code, cell.path)
     except ShapeError as error:
-        raise CellError(f"{filename}:{error}") from None
+        raise CellError(f"{cell.path}:{error}") from None
     except SyntaxError as error:
-        raise CellError(f"{filename}:{error.lineno}: SyntaxError: {error.msg}") from None
-    return compile(tree, filename, "exec", dont_inherit=True), lines
+        raise CellError(f"{cell.path}:{error.lineno}: SyntaxError: {error.msg}") from None
+    return compile(tree, cell.path, "exec", dont_inherit=True), frozenset(comments)
 
 
 @contextlib.contextmanager

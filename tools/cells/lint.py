@@ -12,11 +12,14 @@ from tools.cells.source import SourceError, at_their_lines, program_cells, read_
 
 def faults(path):
     """What ruff says about the cells of a snippet file, one line each, with the lines of the file."""
-    cells = read_cells(path)
-    found = ruff(path, cells)
+    shown = read_cells(path)
+    cells = [cell for cell in shown if cell.path == str(path)]
+    lent = {name for cell in shown if cell not in cells for name in compile(cell.code, cell.path, "exec").co_names}
+    lent = [f"--config=builtins={sorted(lent)}"]  # they are defined in another file
+    found = ruff(path, cells, *lent)
     for cell in cells:
         if cell.needs:  # it may not run here, where a name that its program lacks would be an error
-            found += ruff(path, program_cells(cells, cell), "--select=F821")
+            found += ruff(path, program_cells(cells, cell), "--select=F821", *lent)
     return found
 
 

@@ -22,7 +22,16 @@ from tools.cells.execute import CellError, Run, compiled, run
 from tools.cells.labels import refuse_misfit
 from tools.cells.randomness import DISPATCH_KEYS, draw_on_the_cpu
 from tools.cells.record import read_record, write_atomically, write_record
-from tools.cells.source import SourceError, digest, program_cells, read_cells, read_includes, with_outputs
+from tools.cells.source import (
+    SourceError,
+    digest,
+    folder_of,
+    program_cells,
+    read_cells,
+    read_includes,
+    slug_of,
+    with_outputs,
+)
 from tools.cells.summary import facts, job_summary
 from tools.freshness import text_of
 
@@ -103,9 +112,8 @@ class SnippetFile(codeblocks.MarkdownFile):
     """A snippet file. Its place below `snippets/` is the slug of its page."""
 
     def collect(self):
-        snippets = next(folder for folder in self.path.parents if folder.name == "snippets")
-        self.slug = self.path.relative_to(snippets).with_suffix("").as_posix()
-        self.root = Path(os.path.relpath(snippets.parent))  # relative, as people name files in messages
+        self.slug = slug_of(self.path)
+        self.root = Path(os.path.relpath(folder_of(self.path).parent))  # relative, as people name files in messages
         self.file = self.root / f"snippets/{self.slug}.md"
         kind = kind_of(self.config.option.device)
         self.record_path = self.root / f"verified/{kind}.json"
@@ -115,31 +123,35 @@ class SnippetFile(codeblocks.MarkdownFile):
         except SourceError as error:
             raise self.CollectError(str(error)) from None
         self.failing = []
-        blocks = [block.obj for block in super().collect()]
-        if [(b.lineno, b.code, b.expected_output) for b in blocks] != [(c.fence, c.code, c.output) for c in self.cells]:
+        blocks = [(block.obj.lineno, block.obj.code, block.obj.expected_output) for block in super().collect()]
+        if blocks != [(cell.fence, cell.code, cell.output) for cell in self.cells if self.holds(cell)]:
             raise self.CollectError(f"{self.file}: pytest-codeblocks reads other blocks here than tools.cells.source")
         self.cells_here = [cell for cell in self.cells if cell.needs in ("", kind)]
         self.cells_anywhere = [cell for cell in self.cells if not cell.needs]
-        for cell, block in zip(self.cells, blocks):
+        for cell in self.cells:
             if cell.needs and cell.needs not in DISPATCH_KEYS:
                 known = ", ".join(DISPATCH_KEYS)
-                raise self.CollectError(f"{self.file}:{cell.fence - 1}: needs {cell.needs}: give one of {known}")
+                raise self.CollectError(f"{cell.path}:{cell.fence - 1}: needs {cell.needs}: give one of {known}")
             if cell.measures and not self.slug.startswith("labs/"):
-                where = f"{self.file}:{cell.fence - 1}"
+                where = f"{cell.path}:{cell.fence - 1}"
                 raise self.CollectError(
                     f"{where}: only a lab has figures that measure; take 'measures' out of the mark"
                 )
-            test = CellTest.from_parent(self, name=cell.name, obj=block, cell=cell)
+            test = CellTest.from_parent(self, name=cell.name, cell=cell)
             if cell not in self.cells_here:
                 self.refuse_comments(cell)
                 test.add_marker(pytest.mark.skip(reason=f"{cell.name!r} needs {cell.needs}: {cell.why}"))
             yield test
         yield NotebookTest.from_parent(self, name="notebook")
 
+    def holds(self, cell):
+        """Whether a cell is written in this file; others it only shows."""
+        return cell.path == str(self.file)
+
     def refuse_comments(self, cell):
         """`CollectError` for a cell that does not run here and has a comment that is no shape, or is no Python."""
         try:
-            compiled(cell, str(self.file))
+            compiled(cell)
         except CellError as error:
             raise self.CollectError(str(error)) from None
 
@@ -182,7 +194,7 @@ class SnippetFile(codeblocks.MarkdownFile):
             return
         lines, first = compare.difference(expected, got)
         line = (output.origins[first : first + 1] or [None])[0] or cell.fence
-        where = f"{self.file}:{line}: {linecache.getline(str(self.file), line).strip()}"
+        where = f"{cell.path}:{line}: {linecache.getline(cell.path, line).strip()}"
         if cell.shared:
             raise CellError(f"{where}\nA cell without an output may not print; this one prints:\n\n{got}\n{mend}")
         raise CellError(f"{where}\nThe page shows (-), the code prints (+):\n\n{lines}\n\n{mend}")
@@ -191,8 +203,8 @@ class SnippetFile(codeblocks.MarkdownFile):
 class CellTest(codeblocks.TestBlock):
     """One cell, run as its program."""
 
-    def __init__(self, name, parent, obj, cell):
-        super().__init__(name, parent, obj)
+    def __init__(self, name, parent, cell):
+        super().__init__(name, parent)
         self.cell = cell
 
     def runtest(self):
@@ -205,43 +217,41 @@ class CellTest(codeblocks.TestBlock):
             second = file.notebook if isinstance(file.notebook, Run) and not cell.needs else file.run(cells, seed=2)
             self.refuse_chance(first, second)
         output = first.outputs[cell.name]
-        refuse_misfit(file.file, replace(cell, output=output.getvalue()))
+        refuse_misfit(cell.path, replace(cell, output=output.getvalue()))
         if cell.stands_alone:
             self.refuse_silence(first)
-        if self.config.option.update and output.getvalue() and file.authority(cell):
+        if self.config.option.update and output.getvalue() and file.authority(cell) and file.holds(cell):
             with_outputs(file.file, {cell.name: output.getvalue()})  # refuses what a page cannot show
             self.config.stash[prints].setdefault(file.file, {})[cell.name] = output.getvalue()
         else:
-            update = f"nox -s gpu -- --update {file.file}" if cell.needs else f"nox -s update -- {file.slug}"
+            update = f"nox -s gpu -- --update {cell.path}" if cell.needs else f"nox -s update -- {slug_of(cell.path)}"
             mend = f"Mend the code, or take over what it prints: {update}"
             file.refuse_difference(cell, output, mend)
         file.passed(cell.name)
 
     def refuse_hidden(self):
         """`CellError` where a page of the file, in any language, does not show the cell."""
-        file = self.parent
+        file, slug = self.parent, slug_of(self.cell.path)
         pages = sorted(file.root.glob(f"docs/*/{file.slug}.md"))
         for page in pages or [file.root / f"docs/en/{file.slug}.md"]:
             shown = [(i.slug, i.name) for i in read_includes(text_of(page))] if page.is_file() else []
-            if (file.slug, self.name) not in shown:
+            if (slug, self.name) not in shown:
                 raise CellError(
-                    f"{file.file}:{self.cell.fence}: the cell {self.name!r} is on no page; show it in {page} "
-                    f'with the line --8<-- "{file.slug}.md:{self.name}"'
+                    f"{self.cell.path}:{self.cell.fence}: the cell {self.name!r} is on no page; show it in {page} "
+                    f'with the line --8<-- "{slug}.md:{self.name}"'
                 )
 
     def refuse_silence(self, done):
         """`CellError` where a cell that stands alone by its mark prints nothing, or has an unchecked shape comment."""
-        file, cell = self.parent, self.cell
+        cell = self.cell
         if not done.outputs[cell.name].getvalue():
-            raise CellError(f"{file.file}:{cell.fence}: the cell {cell.name!r} prints nothing; let it show what it did")
-        if unchecked := compiled(cell, str(file.file))[1] - done.executed:
-            raise CellError(
-                f"{file.file}:{min(unchecked)}: the cell does not run this line; its shape comment is unchecked"
-            )
+            raise CellError(f"{cell.path}:{cell.fence}: the cell {cell.name!r} prints nothing; let it show what it did")
+        if unchecked := compiled(cell)[1] - done.executed:
+            raise CellError(f"{first(unchecked)}: the cell does not run this line; its shape comment is unchecked")
 
     def refuse_chance(self, first, again):
         """`CellError` where two runs, from different random states, differ: in a print, or in what they draw next."""
-        name, where = self.name, f"{self.parent.file}:{self.cell.fence}: the cell {self.name!r}"
+        name, where = self.name, f"{self.cell.path}:{self.cell.fence}: the cell {self.name!r}"
         if not compare.same(first.outputs[name].getvalue(), again.outputs[name].getvalue()):
             raise CellError(
                 f"{where} prints something else each time, or after other cells; "
@@ -270,10 +280,9 @@ class NotebookTest(pytest.Item):
         for cell in file.cells_as_run():
             if not cell.needs:
                 file.refuse_difference(cell, file.notebook.outputs[cell.name], mend)
-        if unchecked := file.notebook.comments - file.notebook.executed:
-            raise CellError(
-                f"{file.file}:{min(unchecked)}: no cell runs this line, so its shape comment is never checked"
-            )
+        unchecked = file.notebook.comments - file.notebook.executed
+        if unchecked := {where for where in unchecked if where.startswith(f"{file.file}:")}:
+            raise CellError(f"{first(unchecked)}: no cell runs this line, so its shape comment is never checked")
         file.passed(self.name)
 
     def repr_failure(self, excinfo):
@@ -283,6 +292,11 @@ class NotebookTest(pytest.Item):
 
     def reportinfo(self):
         return self.path, None, self.name
+
+
+def first(places):
+    """Of places in a file, `file:line`, the one with the smallest line."""
+    return min(places, key=lambda place: int(place.rpartition(":")[2]))
 
 
 def refuse_equal_sizes(namespace, path):

@@ -51,7 +51,7 @@ def is_size(node):
 
 
 def instrument(source, filename):
-    """The syntax tree of a cell with its shape comments as calls of `CHECK`, and the lines of these comments.
+    """The syntax tree of a cell with its shape comments as calls of `CHECK`, and where these comments stand.
 
     The value of a last line that is no assignment goes through `LAST`, since a notebook would show it.
     """
@@ -60,20 +60,20 @@ def instrument(source, filename):
     for line, comment in comments.items():
         entries(comment, line)
     if tree.body and isinstance(last := tree.body[-1], ast.Expr):
-        arguments = [ast.Constant(last.lineno), last.value]
+        arguments = [ast.Constant(f"{filename}:{last.lineno}"), last.value]
         last.value = ast.copy_location(ast.Call(ast.Name(LAST, ast.Load()), arguments, []), last)
-    visitor = Instrument(comments)
+    visitor = Instrument(filename, comments)
     tree = visitor.visit(tree)
     for line in comments.keys() - visitor.used:
         raise ShapeError(
             f"{line}: this shape cannot be checked; put it behind the last line of an assignment or return"
         )
-    return ast.fix_missing_locations(tree), frozenset(comments)
+    return ast.fix_missing_locations(tree), [f"{filename}:{line}" for line in comments]
 
 
 class Instrument(ast.NodeTransformer):
-    def __init__(self, comments):
-        self.comments, self.used = comments, set()
+    def __init__(self, filename, comments):
+        self.filename, self.comments, self.used = filename, comments, set()
 
     def call(self, statement, value):
         """The call that checks `value`, if a shape comment ends the statement."""
@@ -82,7 +82,7 @@ class Instrument(ast.NodeTransformer):
             return None
         self.used.add(line)
         scope = ast.Call(ast.Name("locals", ast.Load()), [], [])
-        arguments = [value, ast.Constant(self.comments[line]), scope, ast.Constant(line)]
+        arguments = [value, ast.Constant(self.comments[line]), scope, ast.Constant(f"{self.filename}:{line}")]
         return ast.copy_location(ast.Call(ast.Name(CHECK, ast.Load()), arguments, []), statement)
 
     def visit_Return(self, statement):
@@ -109,17 +109,18 @@ def is_named(target):
 def checker(namespace, executed, lies):
     """The function behind `CHECK` for programs that run in `namespace`.
 
-    It adds the lines it checked to `executed`, and each `ShapeError` to `lies`, since a cell may catch what is raised.
+    It adds the comments that it checked to `executed`, as `file:line`, and each `ShapeError` to `lies`, since a cell
+    may catch what is raised.
     """
 
-    def check(value, comment, scope, line):
+    def check(value, comment, scope, where):
         for tensor in flat(value):
             try:
-                compare(tensor, comment, {**namespace, **scope}, line)
+                compare(tensor, comment, {**namespace, **scope}, where)
             except ShapeError as error:
                 lies.append(error)
                 raise
-        executed.add(line)
+        executed.add(where)
         return value
 
     return check
@@ -130,20 +131,20 @@ def flat(value):
     return [tensor for part in value for tensor in flat(part)] if isinstance(value, (tuple, list)) else [value]
 
 
-def compare(tensor, comment, scope, line):
+def compare(tensor, comment, scope, where):
     """`ShapeError` where a tensor has not the shape of its comment."""
     if not hasattr(tensor, "shape"):
-        raise ShapeError(f"{line}: the comment says ({comment}), but this is a {type(tensor).__name__}, not a tensor")
+        raise ShapeError(f"{where}: the comment says ({comment}), but this is a {type(tensor).__name__}, not a tensor")
     sizes = {name: size for name, size in scope.items() if type(size) is int}
-    shape = compile(ast.fix_missing_locations(ast.Expression(entries(comment, line))), "shape comment", "eval")
+    shape = compile(ast.fix_missing_locations(ast.Expression(entries(comment, where))), "shape comment", "eval")
     try:
         wanted = eval(shape, {"__builtins__": {}}, sizes)
     except NameError as error:
-        raise ShapeError(f"{line}: the comment says ({comment}), but {error.name} is no integer here") from None
+        raise ShapeError(f"{where}: the comment says ({comment}), but {error.name} is no integer here") from None
     except ZeroDivisionError:
-        raise ShapeError(f"{line}: the comment ({comment}) divides by zero") from None
+        raise ShapeError(f"{where}: the comment ({comment}) divides by zero") from None
     if tuple(tensor.shape) != wanted:
         meaning = f"({comment})" + (f" = {wanted}" if str(wanted) != f"({comment})" else "")
         raise ShapeError(
-            f"{line}: the comment says {meaning}, the tensor has {tuple(tensor.shape)}; mend the comment or the code"
+            f"{where}: the comment says {meaning}, the tensor has {tuple(tensor.shape)}; mend the comment or the code"
         )

@@ -25,6 +25,10 @@ A cell of a lab whose figure shows other numbers on every machine says so, and w
 
     <!-- --8<-- [start:time] measures: how long each takes here -->
 
+A file may show a cell of another, in its place among its own, by the line that a page has for it:
+
+    --8<-- "cross/capstone.md:kit"
+
 A cell that prints a matrix may name its rows and columns there, one word each, for the page to show beside it:
 
     <!-- --8<-- [start:weights] rows and columns: Your journey starts -->
@@ -33,6 +37,7 @@ A cell that prints a matrix may name its rows and columns there, one word each, 
 
 import codecs
 import difflib
+import functools
 import hashlib
 import re
 from dataclasses import dataclass
@@ -56,7 +61,7 @@ class Cell:
 
     `needs` is the device that it needs, "" where every device will do, and `why` the reason. `measures` is why its
     figures differ from machine to machine, "" where they do not. `rows` and `columns` are the names of those of the
-    matrices that it prints, where it gives them.
+    matrices that it prints, where it gives them; `path` is the file in which it is written.
     """
 
     name: str
@@ -69,6 +74,7 @@ class Cell:
     rows: tuple = ()
     columns: tuple = ()
     measures: str = ""
+    path: str = ""
 
     @property
     def shared(self):
@@ -157,25 +163,55 @@ def split_lines(text):
     return text.removesuffix("\n").split("\n")
 
 
+def slug_of(path):
+    """The slug of a snippet file, which is its place below `snippets/`."""
+    return Path(path).relative_to(folder_of(path)).with_suffix("").as_posix()
+
+
+def folder_of(path):
+    return next(folder for folder in Path(path).parents if folder.name == "snippets")
+
+
 def read_cells(path):
-    """The cells of a snippet file in reading order."""
-    lines, cells = Lines(path), []
-    while lines.skip_blank():
-        mark = lines.at + 1
-        name, names, needs, why, measures = lines.take(START).groups(default="")
-        if name == "notebook":  # the test that runs them all has this name
-            raise lines.error("a cell cannot be named 'notebook'; give it another name", line=mark)
-        if name in (cell.name for cell in cells):
-            raise lines.error(f"a second cell is named {name!r}; give it a name of its own", line=mark)
-        fence = lines.at + 1
-        code = lines.take_fence("```python")
-        output = None
-        if lines.next_is(OUTPUT_MARK):
-            lines.take(OUTPUT_MARK)
-            output = lines.take_fence("```text")
-        cells.append(Cell(name, code, output, fence, lines.at, needs, why, **names_of(names), measures=measures))
-        lines.take(f"<!-- --8<-- [end:{name}] -->")
+    """The cells of a snippet file in reading order, and in their places those that it shows of others."""
+    cells = []
+    for line, part in parts(path):
+        cell = part
+        if isinstance(part, Include):
+            cell = find(Path(folder_of(path), f"{part.slug}.md"), part.name, f"{path}:{line}")
+        if cell.name in (other.name for other in cells):
+            raise SourceError(f"{path}:{line}: a second cell is named {cell.name!r}; give it a name of its own")
+        cells.append(cell)
     return cells
+
+
+def parts(path):
+    """The cells that are written in a snippet file, and the lines that show cells of others, each with its line."""
+    lines = Lines(path)
+    while lines.skip_blank():
+        line = lines.at + 1
+        if include := INCLUDE.fullmatch(lines.lines[lines.at]):
+            lines.take(include[0])
+            yield line, Include(line, include[2], include[3])
+        else:
+            yield line, take_cell(lines)
+
+
+def take_cell(lines):
+    """The cell whose first mark comes now."""
+    mark = lines.at + 1
+    name, names, needs, why, measures = lines.take(START).groups(default="")
+    if name == "notebook":  # the test that runs them all has this name
+        raise lines.error("a cell cannot be named 'notebook'; give it another name", line=mark)
+    code = lines.take_fence("```python")
+    output = None
+    if lines.next_is(OUTPUT_MARK):
+        lines.take(OUTPUT_MARK)
+        output = lines.take_fence("```text")
+    end = lines.at
+    lines.take(f"<!-- --8<-- [end:{name}] -->")
+    marks = {"needs": needs, "why": why, "measures": measures} | names_of(names)
+    return Cell(name, code, output, mark + 1, end, path=str(lines.path), **marks)
 
 
 def names_of(mark):
@@ -225,20 +261,28 @@ def read_includes(page):
 
 def resolve(page, snippets):
     """The cells that a page shows, in order; `SourceError` names an include whose file or cell is not there."""
-    files, found = {}, []
-    for include in read_includes(page):
-        path = Path(snippets, f"{include.slug}.md")
-        if not path.is_file():
-            raise SourceError(f"{page}:{include.line}: there is no file {path}")
-        if path not in files:
-            files[path] = {cell.name: cell for cell in read_cells(path)}
-        cells = files[path]
-        if include.name not in cells:
-            near = difflib.get_close_matches(include.name, cells, n=1, cutoff=0)
-            hint = f"; is it {near[0]!r}?" if near else ""
-            raise SourceError(f"{page}:{include.line}: {path} has no cell {include.name!r}{hint}")
-        found.append(cells[include.name])
-    return found
+    read = functools.cache(own_cells)
+    return [
+        find(Path(snippets, f"{include.slug}.md"), include.name, f"{page}:{include.line}", read)
+        for include in read_includes(page)
+    ]
+
+
+def own_cells(path):
+    """The cells that are written in a snippet file, by their names."""
+    return {part.name: part for _, part in parts(path) if isinstance(part, Cell)}
+
+
+def find(path, name, where, read=own_cells):
+    """The cell `name` that is written in a snippet file; `SourceError` says `where` it is asked for in vain."""
+    if not path.is_file():
+        raise SourceError(f"{where}: there is no file {path}")
+    cells = read(path)
+    if name not in cells:
+        near = difflib.get_close_matches(name, cells, n=1, cutoff=0)
+        hint = f"; is it {near[0]!r}?" if near else ""
+        raise SourceError(f"{where}: {path} has no cell {name!r}{hint}")
+    return cells[name]
 
 
 def with_outputs(path, outputs):
@@ -248,7 +292,7 @@ def with_outputs(path, outputs):
     """
     lines, cells = split_lines(read_text(path)), read_cells(path)
     for cell in reversed(cells):
-        if cell.name in outputs:
+        if cell.name in outputs and cell.path == str(path):
             output = outputs[cell.name]
             if not output.endswith("\n") or not output.isascii() or re.search("^(```|<!--)|[^\n -~]", output, re.M):
                 raise SourceError(
