@@ -1,8 +1,9 @@
 """Execute the labs and write their notebooks: `python -m tools.labs snippets/labs/see-the-masks.md ...`
 
 A lab is a page whose cells draw figures: prose in docs/<language>/labs/<name>.md, cells in snippets/labs/<name>.md. Its
-cells are executed once, in a Jupyter kernel; every language gets the same code, prints and figures. Below the line that
-shows a cell, the page says what its figure shows, for those who cannot see it:
+cells are executed once, in a Jupyter kernel; every language gets the same code, prints and figures. A figure is drawn
+in English, and its words become those of languages/pictures.csv. Below the line that shows a cell, the page says what
+its figure shows, for those who cannot see it:
 
     ![The causal mask is a staircase.](#masks)
 """
@@ -25,6 +26,7 @@ from tools.cells.source import SourceError, digest, read_cells, read_text, resol
 from tools.cells.summary import facts
 from tools.freshness import text_of
 from tools.notebooks import dump, notebook, noted
+from tools.site.body import in_words, words_of_pictures
 
 SVG = "image/svg+xml"
 INK = "#747d87"  # where no page gives an ink: as far from white paper as from dark
@@ -36,6 +38,7 @@ REFERENCE = re.compile(r'((?:url\(|href=")#)([\w-]+)')
 PLACE = re.compile(r' (?:d|x|y|transform)="[^"]*"')
 MEASURE = re.compile(r"(?:#[0-9a-f]{6}\b|-?\d+(?:\.\d+)?)(?=[^<>]*>)")  # in a tag; a number in the text is a word
 
+WORDS = Path("languages/pictures.csv")
 FONT = Path(__file__).parent.resolve() / "site/pictures.otf"
 
 # It runs before the first cell and stands in no notebook. Words stay text: the reader's own fonts draw them. They are
@@ -52,6 +55,8 @@ ink = ["axes.edgecolor", "axes.labelcolor", "axes.titlecolor", "text.color", "xt
 clear = ["axes.facecolor", "figure.facecolor", "legend.facecolor", "savefig.facecolor"]
 matplotlib.rcParams.update(dict.fromkeys(ink, "{INK}") | dict.fromkeys(clear, "none"))
 matplotlib.rcParams.update({{"svg.fonttype": "none", "svg.hashsalt": "labs"}})
+edges = ["figure.constrained_layout.h_pad", "figure.constrained_layout.w_pad"]
+matplotlib.rcParams.update(dict.fromkeys(edges, 0.08))  # inches, since Chinese is higher than what is drawn
 facts = dict.fromkeys(["Creator", "Date", "Format", "Type"])
 set_matplotlib_formats("svg", bbox_inches=None, metadata=facts)
 """
@@ -185,7 +190,7 @@ def close(one, other):
 def make(page, figures, measured):
     """The text of the notebook of a page, with these figures, and where those were drawn that measure."""
     page = text_of(page)
-    text = read_text(page)
+    text, words = read_text(page), words_of_pictures(WORDS, page.relative_to("docs").parts[0])
     alternatives = defaultdict(list)
     for alternative, name in ALTERNATIVE.findall(text):
         alternatives[name].append(" ".join(alternative.split()))
@@ -200,7 +205,7 @@ def make(page, figures, measured):
         if cell["cell_type"] == "code":
             note = {"measured": measured[cell["id"]]} if cell["id"] in measured else {}
             drawn = zip(figures.get(cell["id"], []), alternatives[cell["id"]])
-            cell["outputs"] += [figure_output(svg, alternative, note) for svg, alternative in drawn]
+            cell["outputs"] += [figure_output(in_words(svg, words), alternative, note) for svg, alternative in drawn]
     return dump(made)
 
 

@@ -9,7 +9,8 @@ from tests.browser import site
 from tests.configuration import ROOT
 from tools.site.body import words_of_pictures
 
-PICTURE = re.compile(r'<p>(<svg class="picture".*?</svg>)', re.S)
+PICTURE = re.compile(r'(?:<p>(?=<svg class="picture)|<div class="plot">)(<svg.*?</svg>)', re.S)
+FIGURE = re.compile(r"^!\[.*\]\(#", re.M)  # what a lab says of one
 
 # The texts of the pictures that are cut by the frame of their picture, and those that lie on another; the box around a
 # slanted text says nothing of what lies on it.
@@ -23,7 +24,7 @@ MISPLACED = """pictures => {
         for (const [text, box] of boxes) {
             if (box.left < frame.left || box.right > frame.right || box.top < frame.top || box.bottom > frame.bottom)
                 found.push(`${text.textContent} is cut`)
-            if (text.hasAttribute("transform")) continue
+            if (/rotate\\(-?[1-9]/.test(text.getAttribute("transform"))) continue
             for (const [other, { left, right, y }] of boxes)
                 if (other !== text && left < box.right && box.left < right && Math.abs(y - box.y) < box.height * .6)
                     found.push(`${text.textContent} lies on ${other.textContent}`)
@@ -34,7 +35,7 @@ MISPLACED = """pictures => {
 
 
 def pictures(built, language):
-    """The pictures of all pages of a language, as they are published."""
+    """The pictures and figures of all pages of a language, as they are published."""
     pages = [site.Page(language, slug) for slug in site.SLUGS]
     return [picture for page in pages for picture in PICTURE.findall(Path(built, page.path, "index.html").read_text())]
 
@@ -42,7 +43,8 @@ def pictures(built, language):
 @pytest.mark.parametrize("language", site.LANGUAGES)
 def test_no_text_of_a_picture_is_cut_or_lies_on_another(built, tab, language):
     drawn = pictures(built, language)
-    assert len(drawn) == len(list(ROOT.glob("docs/assets/*.svg")))
+    figures = sum(len(FIGURE.findall(lab.read_text("utf-8"))) for lab in ROOT.glob("docs/en/labs/*.md"))
+    assert len(drawn) == figures + len(list(ROOT.glob("docs/assets/*.svg")))
     page = tab.open(site.Page(language, "verified").path)
     for width in (1300, 360):
         page.set_viewport_size({"width": width, "height": 900})

@@ -76,16 +76,22 @@ def name_cells(body, names, ran_on):
 
 
 def words_of_pictures(path, language):
-    """What the English words inside the pictures become in a language; those without a translation stay as they are."""
+    """What the English words inside pictures become in a language; those without a translation stay as they are."""
     return {row["en"]: row[language] for row in read_rows(path) if row.get(language)}
 
 
-def inline_pictures(body, assets, words):
-    """Each SVG picture as part of the page, so that its ink follows the page's colours; its words become `words`."""
+def in_words(drawing, words):
+    """An SVG drawing whose texts have become `words`."""
 
     def translated(match):
         word = html.unescape(match[2])
         return f"{match[1]}{html.escape(words.get(word, word), quote=False)}"
+
+    return WORD.sub(translated, drawing)
+
+
+def inline_pictures(body, assets, words):
+    """Each SVG picture as part of the page, so that its ink follows the page's colours; its words become `words`."""
 
     def inline(match):
         path = Path(assets, match[2])
@@ -95,7 +101,7 @@ def inline_pictures(body, assets, words):
         if not drawing or SCRIPT.search(drawing[0]):
             raise SourceError(f"{shown(path)}:1: not an SVG picture, or one with a script; save it as a plain SVG")
         attributes = ROOT_ATTRIBUTE.sub("", drawing[1])
-        return f'<svg class="picture" role="img" aria-label="{match[1]}"{attributes}{WORD.sub(translated, drawing[2])}'
+        return f'<svg class="picture" role="img" aria-label="{match[1]}"{attributes}{in_words(drawing[2], words)}'
 
     return PICTURE.sub(inline, body)
 
