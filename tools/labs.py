@@ -36,6 +36,7 @@ COLOURED = re.compile(r"\x1b\[[\d;]*m")
 FAILED_AT = re.compile(r"Cell In\[(\d+)\], line (\d+)")
 REFERENCE = re.compile(r'((?:url\(|href=")#)([\w-]+)')
 PLACE = re.compile(r' (?:d|x|y|transform)="[^"]*"')
+RECTANGLE = re.compile(r"M (\S+) (\S+) L (\S+) \2 L \3 (\S+) L \1 \4 L \1 \2 (?:z )?")
 MEASURE = re.compile(r"(?:#[0-9a-f]{6}\b|-?\d+(?:\.\d+)?)(?=[^<>]*>)")  # in a tag; a number in the text is a word
 
 WORDS = Path("languages/pictures.csv")
@@ -56,7 +57,7 @@ clear = ["axes.facecolor", "figure.facecolor", "legend.facecolor", "savefig.face
 matplotlib.rcParams.update(dict.fromkeys(ink, "{INK}") | dict.fromkeys(clear, "none"))
 matplotlib.rcParams.update({{"svg.fonttype": "none", "svg.hashsalt": "labs"}})
 edges = ["figure.constrained_layout.h_pad", "figure.constrained_layout.w_pad"]
-matplotlib.rcParams.update(dict.fromkeys(edges, 0.08))  # inches, since Chinese is higher than what is drawn
+matplotlib.rcParams.update(dict.fromkeys(edges, 0.1))  # inches, since Chinese is higher than what is drawn
 facts = dict.fromkeys(["Creator", "Date", "Format", "Type"])
 set_matplotlib_formats("svg", bbox_inches=None, metadata=facts)
 """
@@ -148,11 +149,18 @@ def tidy(svg, name):
     names = {old: f"{name}-{n}" for n, (_, old) in enumerate(dict.fromkeys(REFERENCE.findall(svg)))}
     svg = re.sub(r' id="([^"]+)"', lambda match: f' id="{names[match[1]]}"' if match[1] in names else "", svg)
     svg = REFERENCE.sub(lambda match: match[1] + names[match[2]], svg)
+    svg = RECTANGLE.sub(rectangle, re.sub(r"\s+", " ", svg))
     svg = re.sub(r"\d+\.\d{3,}(?=[^<>]*>)", lambda match: f"{float(match[0]):.2f}", svg)
     svg = re.sub(r'(width|height)="([\d.]+)pt"', r'\1="\2"', svg, count=2)
     style = ' font-family="sans-serif" stroke-linecap="butt" stroke-linejoin="round"'
     svg = svg.replace(">", f"{style}>", 1)
-    return re.sub(r"\s+", " ", svg).replace("> <", ">\n<").strip()
+    return svg.replace("> <", ">\n<").strip()
+
+
+def rectangle(corners):
+    """A rectangle by its sides: those of a grid are all alike, and pack well."""
+    left, top, right, bottom = map(float, corners.groups())
+    return f"M {left:.2f} {top:.2f} h {right - left:.2f} v {bottom - top:.2f} h {left - right:.2f} z"
 
 
 def same_figures(some, others, measured=()):

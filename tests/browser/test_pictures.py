@@ -16,18 +16,22 @@ FIGURE = re.compile(r"^!\[.*\]\(#", re.M)  # what a lab says of one
 # slanted text says nothing of what lies on it.
 MISPLACED = """pictures => {
     document.querySelector("article").innerHTML = pictures.join("")
+    const slanted = text => /\\((?!-?0\\b)/.test(text.getAttribute("transform"))
     const found = []
     for (const picture of document.querySelectorAll("article > svg")) {
         const frame = picture.getBoundingClientRect()
         const texts = [...picture.querySelectorAll("text")]
         const boxes = new Map(texts.map(text => [text, text.getBoundingClientRect()]))
+        const level = texts.filter(text => !slanted(text))
         for (const [text, box] of boxes) {
             if (box.left < frame.left || box.right > frame.right || box.top < frame.top || box.bottom > frame.bottom)
                 found.push(`${text.textContent} is cut`)
-            if (/rotate\\(-?[1-9]/.test(text.getAttribute("transform"))) continue
-            for (const [other, { left, right, y }] of boxes)
+            if (slanted(text)) continue
+            for (const other of level) {
+                const { left, right, y } = boxes.get(other)
                 if (other !== text && left < box.right && box.left < right && Math.abs(y - box.y) < box.height * .6)
                     found.push(`${text.textContent} lies on ${other.textContent}`)
+            }
         }
     }
     return found

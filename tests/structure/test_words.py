@@ -20,13 +20,10 @@ PICTURES = sorted(ROOT.glob("docs/assets/*.svg"))
 TABLE = ROOT / "languages/pictures.csv"
 WORDS = words_of_pictures(TABLE, "en")
 NOT_IN_CELLS = {"fused-qkv-blocks": {"WO"}, "padding-two-sides": {"now", "your"}}
-SAME_IN_PICTURES = {"it": {"query", "layer 1", "layer 2"}}
+SAME_IN_PICTURES = {"it": {"query", "layer 1", "layer 2", "output"}}
 LABS = [slug for slug in SLUGS if slug.startswith("labs/")]
 KEPT = {
-    "labs/see-the-masks": (
-        "causal|padding|window|prefix|Your|journey|starts|with|one|step|<pad>|"
-        "causal: weights|padding: weights|window: weights|prefix: weights|causal, lost"
-    ),
+    "labs/see-the-masks": "causal|padding|window|prefix|documents|lost|Your|journey|starts|with|one|step|<pad>",
 }
 LETTERS = re.compile("[A-Za-z]{2,}")
 
