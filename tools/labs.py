@@ -11,6 +11,7 @@ its figure shows, for those who cannot see it:
 import json
 import re
 import sys
+import tempfile
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -97,11 +98,17 @@ def notebook_path(page):
 
 
 def execute(cells):
-    """Run cells in a kernel of their own; return what each prints, and the SVG of its figures, by their names."""
+    """Run cells in a kernel of their own, in an empty folder, as a reader runs a download.
+
+    Return what each prints, and the SVG of its figures, by their names.
+    """
     sources = [SETUP, *(cell.code for cell in cells)]
     made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
     quiet = ["--IPKernelApp.log_level=40"]
-    NotebookClient(made, kernel_name="python3", timeout=600, allow_errors=True, extra_arguments=quiet).execute()
+    with tempfile.TemporaryDirectory() as folder:
+        place = {"metadata": {"path": folder}}
+        options = {"timeout": 600, "allow_errors": True, "extra_arguments": quiet, "resources": place}
+        NotebookClient(made, kernel_name="python3", **options).execute()
     prints, figures = {}, {}
     for cell, ran in zip(cells, made.cells[1:]):
         for output in ran.outputs:
@@ -147,6 +154,7 @@ def tidy(svg, name):
     )
     svg = svg.replace("xlink:href", "href").replace(INK, f"var(--ink, {INK})")
     names = {old: f"{name}-{n}" for n, (_, old) in enumerate(dict.fromkeys(REFERENCE.findall(svg)))}
+    svg = re.sub(r' id="(?:matplotlib\.(axis)|[xy](tick))_\d+"', lambda part: f' class="{part[1] or part[2]}"', svg)
     svg = re.sub(r' id="([^"]+)"', lambda match: f' id="{names[match[1]]}"' if match[1] in names else "", svg)
     svg = REFERENCE.sub(lambda match: match[1] + names[match[2]], svg)
     svg = RECTANGLE.sub(rectangle, re.sub(r"\s+", " ", svg))

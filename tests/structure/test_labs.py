@@ -1,8 +1,10 @@
 """The labs: their notebooks hold what the code shows, come from pages and cells, and agree in all languages."""
 
 import json
+import os
 import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import nbformat
 import pytest
@@ -12,6 +14,7 @@ from tools import labs
 from tools.cells.compare import same
 from tools.cells.source import SourceError, read_cells
 
+SVG = "{http://www.w3.org/2000/svg}"
 LABS = sorted(path.relative_to(ROOT) for path in ROOT.glob("snippets/labs/*.md"))
 
 
@@ -22,8 +25,15 @@ def in_the_project(monkeypatch):
 
 @pytest.fixture(scope="module", params=LABS, ids=lambda path: path.stem)
 def lab(request):
-    """A lab, executed: its snippet file, and what its cells print and draw."""
-    return request.param, *labs.execute(read_cells(ROOT / request.param))
+    """A lab, executed: its snippet file, what its cells print and draw, and the seconds of a processor that it took."""
+    before = seconds()
+    return request.param, *labs.execute(read_cells(ROOT / request.param)), seconds() - before
+
+
+def seconds():
+    """How long processors have worked for the children of this process that have ended."""
+    times = os.times()
+    return times.children_user + times.children_system
 
 
 def notebooks(snippet):
@@ -46,7 +56,7 @@ def printed(made):
 
 
 def test_the_stored_prints_are_what_the_code_prints(lab):
-    snippet, prints, _ = lab
+    snippet, prints, _, _ = lab
     for page, made in notebooks(snippet).items():
         stored = printed(made)
         assert stored.keys() == prints.keys()
@@ -55,11 +65,32 @@ def test_the_stored_prints_are_what_the_code_prints(lab):
 
 
 def test_the_stored_figures_are_what_the_code_draws(lab):
-    snippet, _, drawn = lab
+    snippet, _, drawn, _ = lab
     measured = labs.measurements(read_cells(snippet))
     figures, then = stored(snippet)
     same = labs.same_figures(figures, drawn, measured), labs.same_programs(then, measured)
     assert same == (True, True), f"run nox -s labs -- labs/{snippet.stem}"
+
+
+def test_a_lab_takes_less_than_a_minute(lab):
+    assert 1 < lab[-1] < 60
+
+
+@pytest.mark.parametrize("snippet", LABS, ids=lambda path: path.stem)
+def test_each_axis_with_ticks_has_a_label(snippet):
+    figures, _ = stored(snippet)
+    groups = [
+        part for drawn in figures.values() for svg in drawn for part in ElementTree.fromstring(svg).iter(f"{SVG}g")
+    ]
+    axes = [(texts(part), texts(part, "tick")) for part in groups if part.get("class") == "axis"]
+    assert any(ticks for _, ticks in axes)
+    assert [ticks for said, ticks in axes if ticks and said == ticks] == []
+
+
+def texts(group, kind=None):
+    """What the texts of a group say, or those of its parts of a kind."""
+    parts = [part for part in group.iter(f"{SVG}g") if part.get("class") == kind] if kind else [group]
+    return [text.text for part in parts for text in part.iter(f"{SVG}text")]
 
 
 @pytest.mark.parametrize("snippet", LABS, ids=lambda path: path.stem)
@@ -108,10 +139,12 @@ def test_a_figure_keeps_to_itself_and_takes_the_ink_of_the_page(snippet):
 DRAW = """\
 figure, axes = plt.subplots()
 axes.set(title="二十三", xlabel="keys", ylabel="< queries")
-print(len(axes.plot([1, 2])), "line")
+print(len(axes.plot([1, 2])), "line", *os.listdir())
 plt.show()
 """
-FONTS = """import re
+FONTS = """\
+import os
+import re
 
 import matplotlib.pyplot as plt
 from matplotlib import font_manager
@@ -253,7 +286,7 @@ def test_another_print_is_named_with_its_line(small, executed, monkeypatch):
     monkeypatch.setattr(labs, "execute", lambda *_: executed)
     snippet = small([CELLS[0], ("draw", DRAW, "2 lines\n")])
     with pytest.raises(
-        SourceError, match=r"(?s)^snippets/labs/a\.md:15: .*- 2 lines.*\+ 1 line.*nox -s update -- labs/a"
+        SourceError, match=r"(?s)^snippets/labs/a\.md:16: .*- 2 lines.*\+ 1 line.*nox -s update -- labs/a"
     ):
         labs.build(snippet)
 
