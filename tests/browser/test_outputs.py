@@ -2,6 +2,7 @@
 
 import math
 import re
+from itertools import combinations
 
 import pytest
 from playwright.sync_api import expect
@@ -62,6 +63,7 @@ SCHEMES = {
 NAMED = [
     page.slug for page in site.PAGES if page.language == "en" and any(cell.rows or cell.columns for cell in page.cells)
 ]
+LABS = [slug for slug in site.SLUGS if slug.startswith("labs/")]
 in_every_scheme = pytest.mark.parametrize("scheme", SCHEMES)
 
 
@@ -112,15 +114,19 @@ EYES = {
 }
 TO_CONES = [[0.4122, 0.5363, 0.0514], [0.2119, 0.6807, 0.1074], [0.0883, 0.2817, 0.6300]]  # Oklab, Ottosson (2020)
 TO_OKLAB = [[0.2105, 0.7936, -0.0041], [1.9780, -2.4286, 0.4506], [0.0259, 0.7828, -0.8087]]
+LUMINANCE = [0.2126, 0.7152, 0.0722]
 JUST_NOTICEABLE = 0.02  # in Oklab, about one step that an eye tells apart side by side
+
+
+def linear(pixel):
+    return [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in (p / 255 for p in pixel)]
 
 
 def oklab(pixel, eye):
     def times(matrix, vector):
         return [sum(map(math.prod, zip(row, vector))) for row in matrix]
 
-    light = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in (p / 255 for p in pixel)]
-    seen = [min(1, max(0, part)) for part in times(eye, light)]
+    seen = [min(1, max(0, part)) for part in times(eye, linear(pixel))]
     return times(TO_OKLAB, [math.cbrt(part) for part in times(TO_CONES, seen)])
 
 
@@ -135,6 +141,33 @@ def test_above_and_below_zero_differ_for_every_eye_and_more_so_with_every_level(
         for level in range(1, LEVELS + 1)
     }
     assert {case: round(found, 1) for case, found in steps.items() if found < int(case[0])} == {}
+
+
+COLOUR = re.compile(r'(?:fill|stroke)="(#[0-9a-f]{6})"')
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_colours_of_a_figure_differ_from_the_paper_and_from_each_other_for_every_eye(tab, built, scheme):
+    """From the paper by a contrast of 3, as WCAG wants it of graphics; pale tints are of the same colours."""
+    tab.page.emulate_media(**SCHEMES[scheme])
+    _, paper = tab.open("labs/see-the-masks/").locator("article").evaluate(PAINTED)
+    for slug in LABS:
+        plots = "".join(map(str, site.soup(built, site.Page("en", slug)).select(".plot")))
+        colours = {name: bytes.fromhex(name[1:]) for name in COLOUR.findall(plots)}
+        assert colours
+        assert {name for name, pixel in colours.items() if contrast(pixel, paper) < 3} == set(), slug
+        alike = {
+            (one, other, name)
+            for name, eye in EYES.items()
+            for one, other in combinations(colours, 2)
+            if math.dist(oklab(colours[one], eye), oklab(colours[other], eye)) < 5 * JUST_NOTICEABLE
+        }
+        assert alike == set(), slug
+
+
+def contrast(*pixels):
+    dark, bright = sorted(sum(map(math.prod, zip(linear(pixel), LUMINANCE))) for pixel in pixels)
+    return (bright + 0.05) / (dark + 0.05)
 
 
 # --- the legend, and the names of rows and columns ------------------------------------------------

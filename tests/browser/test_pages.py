@@ -1,6 +1,7 @@
 """What every page owes its reader, in every language. Each page is opened once."""
 
 import re
+from statistics import median
 
 import pytest
 
@@ -14,6 +15,7 @@ FIRST_VISIT = 53_000  # with fonts, to the longest page, the one with the museum
 NEXT_PAGE = 29_500
 FRAME = 5_000  # of a next page, all that is not its article
 MOVE = 0.03  # the sum of layout shifts; 0.1 is called good. What moves is a √ at the top, whose font is late
+FIGURE = re.compile(r'<div class="plot">.*?</div>', re.S)
 CODE = "article .language-python"
 
 # The words of the article outside code, which may hold a $ of its own.
@@ -176,6 +178,17 @@ def test_a_page_weighs_little_and_what_stands_around_its_article_less(built, pag
     frame = re.sub("<article.*</article>", "", html, flags=re.S)
     assert len(site.compressed(html.encode())) <= NEXT_PAGE
     assert len(site.compressed(frame.encode())) <= FRAME
+
+
+@pytest.mark.parametrize("language", site.LANGUAGES)
+def test_a_lab_without_its_figures_weighs_at_most_one_and_a_half_times_what_the_pages_in_the_middle_do(built, language):
+    weights = {"lab": [], "page": []}
+    for page in site.PAGES_WITH_CELLS:
+        if page.language == language:
+            html = (built / page.path / "index.html").read_text("utf-8")
+            kind = "lab" if page.slug.startswith("labs/") else "page"
+            weights[kind].append(len(site.compressed(FIGURE.sub("", html).encode())))
+    assert max(weights["lab"]) <= 1.5 * median(weights["page"])
 
 
 @pytest.mark.parametrize("language", site.LANGUAGES)
