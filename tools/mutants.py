@@ -55,7 +55,7 @@ NAMES = {
     "to_values": "to_keys", "W_query": "W_key", "W_key": "W_value", "W_value": "W_key", "scores": "weights",
     "W_Q": "W_K", "W_K": "W_V", "W_V": "W_K", "b_Q": "b_K", "b_V": "b_K",
 }  # fmt: skip
-SYMMETRIC = {"allclose", "equal", "max", "min", "transpose"}  # two arguments may change places without effect
+SYMMETRIC = {"allclose", "equal", "gap", "max", "min", "transpose"}  # two arguments may change places without effect
 
 
 @dataclass(frozen=True)

@@ -6,15 +6,10 @@ from tests.configuration import SLUGS
 from tools import mutants
 
 PAGES, REASONS = mutants.read_report()
-
-
-OLDER = pytest.mark.xfail(strict=True, reason="its row is that of a smaller museum: nox -s mutants -- cross/capstone")
 TESTED = [slug for slug in SLUGS if mutants.tests_of(slug).is_file()]
 
 
-@pytest.mark.parametrize(
-    "tested", [pytest.param(slug, marks=OLDER if slug == "cross/capstone" else ()) for slug in TESTED]
-)
+@pytest.mark.parametrize("tested", TESTED)
 def test_the_tests_of_a_page_catch_95_percent_of_its_mutants_and_the_rest_has_reasons(tested):
     assert tested in PAGES, f"run nox -s mutants -- {tested}"
     made, caught = PAGES[tested]

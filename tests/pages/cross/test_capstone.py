@@ -475,6 +475,83 @@ def test_a_probe_passes_below_a_ten_thousandth(capsys, monkeypatch):
     assert capsys.readouterr().out.split() == ["edges", "0.00015", "over", "at"]
 
 
+def stub(forward):
+    """What builds a module without parameters whose outputs are `forward(module, inputs, memory, is_real)`."""
+
+    class Stub(nn.Module):
+        def __init__(self, **options):
+            super().__init__()
+
+        def forward(self, inputs, memory=None, is_real=None, cache=None):
+            return (forward(self, inputs, memory, is_real),)
+
+    return Stub
+
+
+@pytest.mark.parametrize("leak", [0.5e-6, 1.5e-6])
+def test_a_padded_key_may_move_a_query_by_a_millionth(leak):
+    def leaking(module, inputs, memory, is_real):
+        return (memory.double()[..., :1] * is_real.where(is_real, leak)[..., None]).sum(dim=1, keepdim=True)
+
+    assert PAGE.cross(stub(leaking)) == (leak > 1e-6) * (~PAGE.real).sum()
+
+
+@pytest.mark.parametrize("slope", [0.5e-6, 1e-6, 1.5e-6])
+def test_a_later_token_may_have_a_slope_of_a_millionth(slope):
+    def leaking(module, inputs, memory, is_real):
+        return torch.ones(PAGE.T, PAGE.T).tril().clamp(min=slope) @ inputs
+
+    assert PAGE.gradient(stub(leaking)) == (slope > 1e-6) * (PAGE.T * (PAGE.T - 1) // 2)
+
+
+@pytest.mark.parametrize(
+    ("kept", "dropped", "mean", "wrong"),
+    [
+        (1e-4, 1.5e-4, 0.02, 0),
+        (1.5e-4, 1.5e-4, 0.02, 1),
+        (0, 1e-4, 0, 0),
+        (0, 0.9e-4, 0, 1),
+        (0, 1, 0.03, 1),
+    ],
+)
+def test_equal_tokens_differ_in_training_alone_and_have_the_same_mean(kept, dropped, mean, wrong):
+    """In evaluation they differ by at most 1e-4, in training by at least as much, and the means by at most 0.02."""
+
+    def differing(module, inputs, memory, is_real):
+        sign = torch.zeros(len(inputs), 1, 1, dtype=torch.float64)
+        if len(inputs) < 4096:
+            return sign
+        if not module.training:
+            sign[1] = kept
+            return sign
+        sign[1], sign[2] = dropped, -dropped
+        return sign + mean
+
+    assert PAGE.modes(stub(differing)) == wrong
+
+
+@pytest.mark.parametrize(
+    ("kind", "limit"), [(torch.float32, 20 * 16**3 / 2**23), (torch.bfloat16, 20 / 2**7), (torch.float16, 20 / 2**10)]
+)
+def test_a_dtype_may_be_off_by_20_units_of_its_rounding_and_inputs_16_times_as_large_by_their_cube(kind, limit):
+    def off(share):
+        def forward(module, inputs, memory, is_real):
+            return torch.zeros_like(inputs) + (share * limit if inputs.dtype == kind else 0)
+
+        return PAGE.dtype(stub(forward))
+
+    assert off(0.99) == 0
+    assert off(1) == 1
+
+
+def test_a_gradient_that_overflows_in_the_rows_with_a_key_is_no_number():
+    def overflowing(module, inputs, memory, is_real):
+        nothing = inputs - inputs.detach()
+        return 1e30 * (1e30 * nothing) * is_real[..., None]
+
+    assert PAGE.empty(stub(overflowing)) > 0
+
+
 def calls_of(probe):
     """How a probe builds its modules, and with what it calls them: (options, items, is_real)."""
     calls = []
