@@ -1,11 +1,16 @@
 """A small project of its own in a temporary folder, on which the runner is tested as a command."""
 
-import subprocess
+import multiprocessing
+import os
 import sys
 import xml.etree.ElementTree
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
+CHILDREN = multiprocessing.get_context("forkserver")  # of a process that has loaded torch and has done nothing yet
+CHILDREN.set_forkserver_preload(["torch", "pytest"])
 
 
 def cell(name, code, output=None, mark=""):
@@ -13,6 +18,17 @@ def cell(name, code, output=None, mark=""):
     shown = "" if output is None else f"<!--pytest-codeblocks:expected-output-->\n```text\n{output}```\n"
     start = f"[start:{name}] {mark}".strip()
     return f"<!-- --8<-- {start} -->\n```python\n{code}```\n{shown}<!-- --8<-- [end:{name}] -->\n"
+
+
+def run_pytest(folder, arguments, environment):
+    """Run pytest in a folder, as a command would, and leave with its status; what it says goes to `said.txt`."""
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update({"PATH": "", "OMP_NUM_THREADS": "1"} | environment)
+    said = os.open("said.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(said, 1)
+    os.dup2(said, 2)
+    sys.exit(pytest.main(arguments))
 
 
 class Project:
@@ -34,12 +50,11 @@ class Project:
 
     def pytest(self, *arguments, **environment):
         """Run the cells; return the status, the text, and by `slug::name` the message of each test, '' if passed."""
-        command = [sys.executable, "-m", "pytest", "--codeblocks", "-p", "no:cacheprovider", "--junitxml=report.xml"]
-        environment = {"PYTHONPATH": str(ROOT), "PATH": "", "OMP_NUM_THREADS": "1"} | environment
-        done = subprocess.run(
-            [*command, *arguments], cwd=self.folder, env=environment, capture_output=True, text=True, check=False
-        )
-        return done.returncode, done.stdout + done.stderr, self.messages()
+        command = ["--codeblocks", "-p", "no:cacheprovider", "--junitxml=report.xml", *arguments]
+        run = CHILDREN.Process(target=run_pytest, args=(self.folder, command, environment))
+        run.start()
+        run.join()
+        return run.exitcode, (self.folder / "said.txt").read_text("utf-8"), self.messages()
 
     def messages(self):
         report, messages = self.folder / "report.xml", {}
