@@ -103,6 +103,12 @@ def labs(session):
 
 
 @torch
+def explorers(session):
+    """Compute the numbers that the interactive figures begin with, and that the browser's are compared with."""
+    run(session, "torch-env", "tools.explorers")
+
+
+@torch
 def lint(session):
     """Run ruff on our Python and on the code inside the cells; `-- --fix` mends what it can."""
     check_style(session, *session.posargs)

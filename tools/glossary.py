@@ -33,7 +33,7 @@ NO_PROSE = [
     re.compile(rf"^{INCLUDE.pattern}$", re.M),
     PARTS["admonition"],
     re.compile(r"(?<=\])\([^)]+\)"),  # the target of a link or a picture
-    re.compile(r"\{#[\w-]+\}"),
+    re.compile(r"\{#[^}]+\}"),
 ]
 UNSEEN = re.compile("\\*+|[\u00ad\u200b-\u200d\u2060\ufeff]")  # a term stays one with these inside
 DESCRIPTION = re.compile(r"\A---\ndescription: (.*)")

@@ -16,7 +16,8 @@ from tools.freshness import ALL, DOCS
 from tools.translations import BUILDS_ON, FRONT_MATTER
 
 CONFIGURATION = Path("mkdocs.yml")
-GLOSSARY, PICTURES = Path("languages/glossary.csv"), Path("languages/pictures.csv")
+GLOSSARY = Path("languages/glossary.csv")
+WORDS = [Path("languages/pictures.csv"), Path("languages/explorers.csv")]
 ENGLISH = re.compile(r"( *- locale: en\n.*?)(?= *- locale: )", re.S)
 LANGUAGES_END = re.compile(r"\n\n(?=markdown_extensions:)")
 WORDS_OF_MATERIAL = Path(material.__file__).parent / "templates/partials/languages"
@@ -46,7 +47,8 @@ def add(code, name):
         write_atomically(DOCS / code / path.relative_to(DOCS / "en"), read_text(path))
     write_atomically(style_of(code), STYLE.format(name=name))
     write_atomically(GLOSSARY, with_columns(GLOSSARY, code, f"says_{code}", f"avoid_{code}"))
-    write_atomically(PICTURES, with_columns(PICTURES, code))
+    for path in WORDS:
+        write_atomically(path, with_columns(path, code))
     write_atomically(CONFIGURATION, configuration(code, name))  # last: until then the site does not know the language
 
 

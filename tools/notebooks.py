@@ -13,6 +13,7 @@ HEADING = re.compile(r"^(#+ .*?) *\{#([\w-]+)\}$", re.M)
 ANCHOR = re.compile(r'^(#+ .*?) <a id="([\w-]+)"></a>$', re.M)
 EMPTY_ENDS = re.compile(r"\A(?:>?\n)+|\n>?(?=\n*\Z)|\A>?\Z")
 LINK = re.compile(r"(\]\()(?![a-z]+:|#)([^)\s]+)(\))")
+EXPLORER = re.compile(r"^(\[.*\]\(.*\))\{#[^}]+\}$", re.M)  # here it is a link to the page that has it
 
 
 def notebook(page, cells, link=str):
@@ -69,7 +70,7 @@ def quote_admonitions(lines):
 
 
 def text_cell(name, text, link):
-    text = HEADING.sub(r'\1 <a id="\2"></a>', text)
+    text = EXPLORER.sub(r"\1", HEADING.sub(r'\1 <a id="\2"></a>', text))
     text = LINK.sub(lambda match: f"{match[1]}{link(match[2])}{match[3]}", text)
     return {"cell_type": "markdown", "id": name, "metadata": {}, "source": text}
 

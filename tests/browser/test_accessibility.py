@@ -21,8 +21,8 @@ COLOURS = {"runOnly": ["color-contrast"]}  # all that differs between light and 
 FAULTS = {"resultTypes": ["violations"]}  # or it describes all that is right, too, which takes most of its time
 
 
-def faults(opened, options=FAULTS):
-    found = Axe().run(opened, options=options).response["violations"]
+def faults(opened, options=FAULTS, context=None):
+    found = Axe().run(opened, context, options).response["violations"]
     return [f"{fault['id']}: {node['html'][:150]}" for fault in found for node in fault["nodes"]]
 
 

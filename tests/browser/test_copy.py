@@ -63,6 +63,14 @@ def test_a_copy_opens_the_menu_of_a_phone(tab):
     expect(opened.locator(".md-nav--primary [aria-current=page]")).to_be_in_viewport()
 
 
+def test_a_copy_has_its_explorers(tab):
+    opened = tab.open("it/foundations/scale/index.html#one-query?temperature=-1")
+    opened.get_by_label("q x").focus()
+    opened.keyboard.press("ArrowUp")
+    expect(opened.locator("[data-shows=summary] td").first).to_have_text("0.5000")
+    opened.wait_for_url("**/scale/index.html#one-query?temperature=-1&qx=1.6")
+
+
 def test_a_copy_offers_no_search(tab):
     opened = tab.open("index.html")
     expect(opened.locator(".search-button")).to_have_count(0)

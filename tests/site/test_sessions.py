@@ -61,6 +61,7 @@ def sessions():
         ("gpu", [], (*GPU, "snippets", "tests/device", "tests/pages")),
         ("gpu", ["snippets"], (*GPU, "snippets")),
         ("labs", [], ("torch-env", "tools.labs", "snippets/labs/see-the-masks.md")),
+        ("explorers", [], ("torch-env", "tools.explorers")),
         ("lint", ["--fix"], ("torch-env", "ruff", "check", "--fix")),
         ("mutants", ["masks/causal"], ("torch-env", "tools.mutants", "masks/causal")),
         ("standards", [], ("torch-env", "pytest", "tests/standards")),

@@ -9,17 +9,19 @@ import pytest
 
 from tests.configuration import CONFIG, LANGUAGES, ROOT, SLUGS
 from tools import labs
-from tools.glossary import Glossary, Section
+from tools.glossary import Glossary, Section, read_rows
 from tools.site.body import words_of_pictures
 from tools.translations import code
 
 PLACES = re.compile(r"\{(\w+)\}|<(\w+)")  # what a sentence has filled in, and its tags
 SAME = {"it": {"output"}}  # Italian says it, too
 ENGLISH = {"original"}  # the name of a link to an English page, marked as English
+EXPLORERS = ROOT / "languages/explorers.csv"
 PICTURES = sorted(ROOT.glob("docs/assets/*.svg"))
 TABLE = ROOT / "languages/pictures.csv"
 WORDS = words_of_pictures(TABLE, "en")
 NOT_IN_CELLS = {"fused-qkv-blocks": {"WO"}, "padding-two-sides": {"now", "your"}}
+SAME_IN_EXPLORERS = {"it": {"attend", "ignore", "query", "window"}}  # by key; the polarity is a fixed phrase
 SAME_IN_PICTURES = {"it": {"query", "layer 1", "layer 2", "output"}}
 LABS = [slug for slug in SLUGS if slug.startswith("labs/")]
 KEPT = {
@@ -106,10 +108,33 @@ def test_every_word_of_the_pictures_is_in_one_and_has_its_translation(translatio
 
 
 def test_the_words_of_the_pictures_are_the_terms_of_the_glossary(translation):
+    refuse_other_words(translation, words_of_pictures(TABLE, translation))
+
+
+def refuse_other_words(language, translated):
     glossary = Glossary(ROOT / "languages/glossary.csv")
-    translated = words_of_pictures(TABLE, translation)
-    for word in WORDS:
-        section = Section(1, translated[word])
+    for word, words in translated.items():
+        section = Section(1, words)
         for _, _, term in glossary.english(Section(1, word)):
-            assert any(glossary.chosen(section, translation, term)), f"{word}: wanted {term.cells[translation]}"
-        assert not any(glossary.avoided(section, translation)), f"{word}: {translated[word]} is to be avoided"
+            assert any(glossary.chosen(section, language, term)), f"{word}: wanted {term.cells[language]}"
+        assert not any(glossary.avoided(section, language)), f"{word}: {words} is to be avoided"
+
+
+def test_the_words_of_the_explorers_are_there_in_every_language_with_the_same_places(translation):
+    rows = read_rows(EXPLORERS)
+    for row in rows:
+        assert row[translation], row["key"]
+        assert sorted(PLACES.findall(row[translation])) == sorted(PLACES.findall(row["en"])), row["key"]
+    assert {row["key"] for row in rows if row[translation] == row["en"]} == SAME_IN_EXPLORERS.get(translation, set())
+
+
+def test_every_word_of_the_explorers_is_used_and_there_once():
+    keys = [row["key"] for row in read_rows(EXPLORERS)]
+    users = [*ROOT.glob("theme/explorers/*.html"), *ROOT.glob("verified/explorers/*.json")]
+    used = "".join(path.read_text("utf-8") for path in users)
+    assert len(keys) == len(set(keys))
+    assert set(re.findall(r"\bwords\.(\w+)", used)) <= set(keys) <= set(re.findall(r"\w+", used))
+
+
+def test_the_words_of_the_explorers_are_the_terms_of_the_glossary(translation):
+    refuse_other_words(translation, {row["en"]: row[translation] for row in read_rows(EXPLORERS)})

@@ -1,6 +1,6 @@
 // The buttons on a cell: copy the whole program, or show it. A cell's program is every shared cell above it, then the
-// cell itself. Below a cell that is not shared stands its output, or that it has not run yet. One more button copies the
-// address of the page's notebook.
+// cell itself. Below a cell that is not shared stands its output, or that it has not run yet. Other code that can be
+// copied, such as the address of the page's notebook, comes with the words for its button.
 
 "use strict"; {
 
@@ -50,13 +50,13 @@ for (const cell of all("article .language-python")) {
   cell.querySelector("[data-show]").addEventListener("click", () => show(cell))
 }
 whole.querySelector("[data-copy]").addEventListener("click", event => copy(event.currentTarget, codeOf(whole)))
-for (const address of all(".cloud code")) {
+for (const code of all("code[data-copied]")) {
   const button = tools.querySelector("[data-copy]").cloneNode(true)
-  button.title = button.ariaLabel = address.dataset.copyLabel
+  button.title = button.ariaLabel = code.dataset.copyLabel
   button.addEventListener("click", () => {
-    copy(button, address.textContent, address.dataset.copied).catch(() => getSelection().selectAllChildren(address))
+    copy(button, code.textContent, code.dataset.copied).catch(() => getSelection().selectAllChildren(code))
   })
-  address.after(button)
+  code.after(button)
 }
 whole.addEventListener("click", event => {
   if (event.target === whole || event.target.closest("[data-close]")) whole.close()

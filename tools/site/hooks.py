@@ -21,7 +21,20 @@ from mkdocs.utils.meta import get_data
 from tools import freshness, notebooks
 from tools.cells.labels import refuse_misfit
 from tools.cells.source import SourceError, read_cells, read_text, resolve
-from tools.site import badges, body, checks, curriculum, front, linked, once, pictures, plain, search, symbols
+from tools.site import (
+    badges,
+    body,
+    checks,
+    curriculum,
+    explorers,
+    front,
+    linked,
+    once,
+    pictures,
+    plain,
+    search,
+    symbols,
+)
 from tools.site.checks import shown
 from tools.site.mathematics import to_mathml
 from tools.site.policy import with_policy
@@ -109,6 +122,9 @@ def on_env(env, config, files):
     env.bytecode_cache = templates
     env.trim_blocks = env.lstrip_blocks = True
     language, template = config.plugins["i18n"].current_language, env.get_template("partials/social.html")
+    with plain_errors():
+        said = explorers.words(Path(shown(ROOT / "languages/explorers.csv")), language)
+    config.extra["draw_explorer"] = explorers.drawing(env, Path(shown(ROOT / "verified/explorers")), said)
     attention = front.attention(ROOT / "snippets")
     write(Path(config.site_dir, SOCIAL.format(language)), pictures.social(template, config, attention))
     icon = pictures.touch_icon(ROOT / "theme" / config.theme["favicon"])
@@ -225,6 +241,7 @@ def on_page_context(context, page, config, nav):
     page.linked_data = linked.data(page, language, config.site_name, config.site_url, page.slug == HOME)
     with plain_errors():
         context["bases"] = curriculum.bases(page, nav.pages)
+        page.content, page.explorers = explorers.show(page.content, config.extra["draw_explorer"])
     if page.slug == HOME:
         finish_home(page, config, nav)
     elif page.slug == MAP:

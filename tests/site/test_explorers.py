@@ -1,0 +1,68 @@
+"""Where explorers stand, what they begin with, and what is refused."""
+
+import json
+import math
+
+import pytest
+from jinja2 import DictLoader, Environment
+
+from tests.configuration import ROOT
+from tools import explorers as torch_side
+from tools.cells.source import SourceError
+from tools.site.explorers import drawing, show, words
+
+PAGE = '<p><a href="#a-figure" id="a-figure">Move it</a></p>\n<p><a href="#a-figure">There</a> it is.</p>'
+
+
+@pytest.fixture
+def draw(tmp_path):
+    cases = [{"state": {"x": "1", "y": "2"}, "numbers": [1.5]}, {"state": {"x": "3", "y": "2"}, "numbers": [math.nan]}]
+    (tmp_path / "a-figure.json").write_text(json.dumps({"cases": cases}), encoding="utf-8")
+    template = "{{ legend }}: {{ case.state.x }} {{ case.numbers[0] | tone(case.numbers | largest) }} {{ words.unit }}"
+    env = Environment(loader=DictLoader({"explorers/a-figure.html": template}))
+    return drawing(env, tmp_path, {"unit": "m"})
+
+
+def test_a_link_of_a_page_to_itself_becomes_an_explorer_and_no_other_link(draw):
+    body, names = show(PAGE, draw)
+    assert names == ["a-figure"]
+    assert body == 'Move it: 1 plus8 m\n<p><a href="#a-figure">There</a> it is.</p>'
+
+
+def test_a_page_may_begin_with_another_state(draw):
+    body, _ = show('<p><a href="#a-figure" id="a-figure" state="x=3&amp;y=2">Move it</a></p>', draw)
+    assert body == "Move it: 3 odd m"
+
+
+@pytest.mark.parametrize(
+    ("link", "message"),
+    [
+        ('<p><a href="#figure" id="figure">Move it</a></p>', "leads to itself at #figure"),
+        ('<p><a href="#a-figure" id="a-figure" state="x=4">Move it</a></p>', "has no numbers for the state 'x=4'"),
+    ],
+)
+def test_what_no_explorer_can_show_is_refused(draw, link, message):
+    with pytest.raises(SourceError, match=message):
+        show(link, draw)
+
+
+def test_a_language_without_words_has_the_english(tmp_path):
+    (tmp_path / "explorers.csv").write_text("key,en,it,ja\nunit,metre,metro,\n", encoding="utf-8")
+    assert [words(tmp_path / "explorers.csv", one)["unit"] for one in ("it", "ja", "fr")] == ["metro", "metre", "metre"]
+
+
+@pytest.mark.parametrize("name", torch_side.EXPLORERS)
+def test_the_stored_numbers_are_those_of_torch(name):
+    """Another machine may round otherwise."""
+    stored = json.loads((ROOT / torch_side.FOLDER / f"{name}.json").read_text("utf-8"))
+    assert same(stored, torch_side.golden(name)), "write them anew: nox -s explorers"
+
+
+def same(one, other):
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-6) or (math.isnan(one) and math.isnan(other))
+    return one == other

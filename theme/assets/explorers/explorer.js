@@ -1,0 +1,91 @@
+// What all explorers share. The page comes with the controls, as a form, and with the numbers of its first state, as
+// they stay without this script. What the controls say is the state: `compute` makes numbers of it, `show` puts them
+// into the page, and the address keeps what differs from the first state: #mask-painter?pads=3.
+
+"use strict"; {
+
+const LEVELS = 8 // as in tools/site/outputs.py, whose tints these are
+
+function tone(number, largest) {
+  if (Number.isNaN(number)) return "odd"
+  if (!number) return "nil"
+  return `${number > 0 ? "plus" : "minus"}${Math.ceil(LEVELS * Math.abs(number) / largest)}`
+}
+
+globalThis.printed = number => Number.isNaN(number) ? "nan" : number.toFixed(4)
+globalThis.filled = (text, values) => text.replace(/\{(\w+)\}/g, (_, name) => values[name])
+
+globalThis.Explorer = class extends HTMLElement {
+  connectedCallback() {
+    this.form = this.querySelector("form")
+    this.form.querySelector("fieldset").disabled = false
+    this.status = this.querySelector("[role=status]")
+    this.start()
+    this.first = this.state
+    this.form.addEventListener("input", () => this.update())
+    this.form.addEventListener("change", () => this.share())
+    this.form.addEventListener("submit", event => event.preventDefault())
+    this.querySelector("[data-reset]").addEventListener("click", () => {
+      this.form.reset()
+      this.update()
+      this.share()
+    })
+    addEventListener("hashchange", () => this.open())
+    this.update()
+    this.open()
+  }
+
+  get state() {
+    const chosen = [...this.form.elements].filter(({ name, type, checked }) => name && (type !== "radio" || checked))
+    return Object.fromEntries(chosen.map(({ name, value }) => [name, value])) // also of those that are disabled
+  }
+
+  update() {
+    const { state } = this
+    this.show(this.compute(state), state)
+  }
+
+  share() {
+    this.say()
+    const changed = Object.entries(this.state).filter(([name, value]) => this.first[name] !== value)
+    history.replaceState(null, "", `#${this.id}${changed.length ? "?" : ""}${new URLSearchParams(changed)}`)
+  }
+
+  // An address that names no state of this explorer, whoever wrote it, leads to the first one.
+  open() {
+    const [name, query] = location.hash.slice(1).split("?")
+    if (name !== this.id) return
+    this.form.reset()
+    if (![...new URLSearchParams(query)].every(chosen => this.choose(...chosen))) this.form.reset()
+    this.update()
+    this.say()
+    this.scrollIntoView()
+  }
+
+  choose(name, value) {
+    const control = this.form.elements.namedItem(name)
+    if (!control) return false
+    control.value = value
+    return control.value === value && control.validity?.valid !== false
+  }
+
+  // Only what a reader has settled on is announced, not what a slider passes on its way.
+  say() {
+    this.status.textContent = this.said
+  }
+
+  words(values) {
+    return filled(this.status.dataset.says, values)
+  }
+
+  // A table, or single cells of one, that show some numbers.
+  fill(name, numbers) {
+    const largest = Math.max(...numbers.filter(Number.isFinite).map(Math.abs))
+    this.querySelectorAll(`[data-shows=${name}] tbody td:not([data-shows]), td[data-shows=${name}]`).forEach((cell, i) => {
+      cell.textContent = printed(numbers[i])
+      cell.className = tone(numbers[i], largest)
+    })
+  }
+}
+
+}

@@ -1,0 +1,59 @@
+"""The explorers: figures that a reader can change, in place of links by which a page leads to itself.
+
+    [Paint a mask](combining.md#mask-painter){#mask-painter}
+    [Divide by the root of D](scale.md#one-query){#one-query state="temperature=0.5"}
+
+theme/explorers/<name>.html draws one from the numbers of verified/explorers/<name>.json, and
+theme/assets/explorers/<name>.js makes it live.
+"""
+
+import html
+import json
+import math
+import re
+from pathlib import Path
+from urllib.parse import parse_qsl
+
+from tools.cells.source import SourceError, read_text
+from tools.glossary import read_rows
+from tools.site.outputs import tone_of
+
+LINK = re.compile(r'<p><a href="[^"]*#([\w-]+)" id="\1"(?: state="([^"]*)")?>(.*?)</a></p>', re.S)
+
+
+def words(path, language):
+    """What the explorers say in a language, or in English while it has no words."""
+    return {row["key"]: row.get(language) or row["en"] for row in read_rows(path)}
+
+
+def show(body, draw):
+    """A page's body with its explorers, and their names; `draw` makes one of its name, its state and its words."""
+    names = [link[1] for link in LINK.finditer(body)]
+    return LINK.sub(lambda link: draw(*link.groups("")), body), names
+
+
+def drawing(env, folder, said):
+    """What draws an explorer in a language whose words are `said`; `folder` holds the numbers of each."""
+    env.filters.update(tone=tone, largest=largest)
+
+    def draw(name, state, legend):
+        path = Path(folder, f"{name}.json")
+        if not path.is_file():
+            raise SourceError(f"a page leads to itself at #{name}, and no explorer has this name: {path} is missing")
+        golden = json.loads(read_text(path))
+        wanted = golden["cases"][0]["state"] | dict(parse_qsl(html.unescape(state)))
+        case = next((case for case in golden["cases"] if case["state"] == wanted), None)
+        if not case:
+            raise SourceError(f"{path} has no numbers for the state {state!r}; add it to tools/explorers.py")
+        return env.get_template(f"explorers/{name}.html").render(golden=golden, case=case, legend=legend, words=said)
+
+    return draw
+
+
+def tone(number, largest):
+    return tone_of(number, largest)
+
+
+def largest(numbers):
+    """The largest magnitude of those numbers that are finite."""
+    return max((abs(number) for number in numbers if math.isfinite(number)), default=0)
