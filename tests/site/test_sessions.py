@@ -13,6 +13,7 @@ spec = importlib.util.spec_from_file_location("noxfile", ROOT / "noxfile.py")
 
 
 GPU = ("torch-env", "pytest", "--device", "cuda", "--record")
+LABS = [f"snippets/labs/{name}.md" for name in ("see-the-masks", "watch-alignment")]
 
 
 class Refused(Exception):
@@ -60,7 +61,8 @@ def sessions():
         ("update", ["masks/causal"], ("torch-env", "pytest", "--update", "--record", "snippets/masks/causal.md")),
         ("gpu", [], (*GPU, "snippets", "tests/device", "tests/pages")),
         ("gpu", ["snippets"], (*GPU, "snippets")),
-        ("labs", [], ("torch-env", "tools.labs", "snippets/labs/see-the-masks.md")),
+        ("labs", [], ("torch-env", "tools.labs", *LABS)),
+        ("labs", ["labs/see-the-masks"], ("torch-env", "tools.labs", LABS[0])),
         ("explorers", [], ("torch-env", "tools.explorers")),
         ("lint", ["--fix"], ("torch-env", "ruff", "check", "--fix")),
         ("mutants", ["masks/causal"], ("torch-env", "tools.mutants", "masks/causal")),
