@@ -33,6 +33,14 @@ GOOD = {
         ("source", "print(inspect.getsource(f))\n", "def f(x):\n    return x + 1\n\n"),
         ("class", "class A:\n    x = 1\n\n\nprint(inspect.getsource(A))\n", "class A:\n    x = 1\n\n"),
     ],
+    "a-library-deprecates": [
+        SETUP,
+        (
+            "warn",
+            "import warnings\n\nwarnings.warn_explicit('old', DeprecationWarning, 'library.py', 1)\nprint(1)\n",
+            "1\n",
+        ),
+    ],
     "main": [SETUP, ("name", 'if __name__ == "__main__":\n    print("main")\n', "main\n")],
     "state": [
         SETUP,
@@ -140,6 +148,11 @@ BAD = {
         [SETUP, ("warn", "import warnings\n\nwarnings.warn('old')\nprint(1)\n", "1\n")],
         11,
         "the cell 'warn' warns at line 14 of snippets/a-warning.md: old",
+    ),
+    "a-deprecation": (
+        [SETUP, ("warn", "import warnings\n\nwarnings.warn('old', DeprecationWarning)\nprint(1)\n", "1\n")],
+        11,
+        "warns at line 14",
     ),
     "a-swallowed-warning": (
         [

@@ -100,6 +100,8 @@ def execute_cell(code, namespace, output, who, may_warn):
         contextlib.redirect_stderr(io.StringIO()) as errors,
     ):
         warnings.simplefilter("always")
+        warnings.simplefilter("ignore", DeprecationWarning)  # what Python says to developers of libraries alone
+        warnings.filterwarnings("always", category=DeprecationWarning, module="__main__")
         warnings.filterwarnings("ignore", ".* is non-interactive, and thus cannot be shown")  # figures of a lab
         exec(code, namespace)
     if warned and not may_warn:
