@@ -12,8 +12,8 @@ from tests.configuration import ROOT
 spec = importlib.util.spec_from_file_location("noxfile", ROOT / "noxfile.py")
 
 
+LABS = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("snippets/labs/*.md"))
 GPU = ("torch-env", "pytest", "--device", "cuda", "--record")
-LABS = [f"snippets/labs/{name}.md" for name in ("see-the-masks", "watch-alignment")]
 
 
 class Refused(Exception):
@@ -62,7 +62,7 @@ def sessions():
         ("gpu", [], (*GPU, "snippets", "tests/device", "tests/pages")),
         ("gpu", ["snippets"], (*GPU, "snippets")),
         ("labs", [], ("torch-env", "tools.labs", *LABS)),
-        ("labs", ["labs/see-the-masks"], ("torch-env", "tools.labs", LABS[0])),
+        ("labs", ["labs/see-the-masks"], ("torch-env", "tools.labs", "snippets/labs/see-the-masks.md")),
         ("explorers", [], ("torch-env", "tools.explorers")),
         ("lint", ["--fix"], ("torch-env", "ruff", "check", "--fix")),
         ("mutants", ["masks/causal"], ("torch-env", "tools.mutants", "masks/causal")),

@@ -2,6 +2,7 @@
 
 import ast
 import re
+import sys
 
 from tests.configuration import page_file
 from tools.cells.labels import refuse_misfit
@@ -10,7 +11,7 @@ from tools.cells.record import read_record, still_verified
 from tools.cells.source import INCLUDE, read_includes, slug_of
 
 ALLOWED_IMPORTS = {"torch", "math"}
-ALLOWED_IN_LABS = ALLOWED_IMPORTS | {"matplotlib"}
+ALLOWED_IN_LABS = ALLOWED_IMPORTS | {"matplotlib"} | sys.stdlib_module_names
 ALLOWED_ON = {"foundations/einsum": ALLOWED_IMPORTS | {"einops"}}  # where another package is the subject
 
 
