@@ -27,6 +27,9 @@ LABS = [slug for slug in SLUGS if slug.startswith("labs/")]
 KEPT = {
     "labs/see-the-masks": "causal|padding|window|prefix|documents|lost|Your|journey|starts|with|one|step|<pad>",
     "labs/watch-alignment": "",
+    "labs/what-it-costs": (
+        "explicit|SDPA|FlexAttention|OLMo 2 7B|OLMo 3 7B|MiniMax-M2|gpt-oss 120b|Gemma 3 1B|DeepSeek-V3|Mistral Small 4"
+    ),
 }
 LETTERS = re.compile("[A-Za-z]{2,}")
 

@@ -13,19 +13,19 @@ from tools.cells.source import program_cells
 PACKAGES = ("torch", "einops", "transformers")
 SHORT = {"torch.nn.functional.": "F.", "torch.nn.": "nn."}
 METHODS = {
-    "Tensor": """amax amin aminmax argmax argsort backward chunk clamp clone contiguous copy_ cumsum detach diagonal
-        div_ expand flatten flip grad isfinite isnan logical_not masked_fill median mT mul_ nan_to_num new_ones nonzero
-        norm permute prod repeat repeat_interleave requires_grad requires_grad_ reshape scatter softmax squeeze stride T
-        to transpose tril triu unbind unflatten unsqueeze var view where zero_""",
+    "Tensor": """amax amin aminmax argmax argsort backward chunk clamp clone contiguous copy_ cumsum data_ptr detach
+        diagonal div_ expand flatten flip grad isfinite isnan logical_not masked_fill median mT mul_ nan_to_num new_ones
+        nonzero norm permute prod repeat repeat_interleave requires_grad requires_grad_ reshape scatter softmax squeeze
+        stride T to transpose tril triu unbind unflatten unsqueeze untyped_storage var view where zero_""",
     "nn.Module": "eval load_state_dict named_parameters parameters register_buffer state_dict train training",
     "nn.MultiheadAttention": "in_proj_bias in_proj_weight k_proj_weight out_proj q_proj_weight v_proj_weight",
 }
 OWNERS = {name: owner for owner, names in METHODS.items() for name in names.split()}
 ARGUMENTS = """attn_mask average_attn_weights batch_first dropout_p enable_gqa generator is_causal kdim keepdim
     key_padding_mask need_weights padding_side persistent scale vdim"""
-NOBODY_ASKS = """abs all any arange bool cpu data device double dtype embed_dim equal exp float float32 half int int32
-    is_floating_point is_meta item log long manual_seed max mean min nbytes numel randn round shape std sum tanh Tensor
-    tensor tolist type zero_grad zeros"""
+NOBODY_ASKS = """abs all any arange bool cpu cuda data device double dtype embed_dim equal exp float float32 half int
+    int32 is_floating_point is_meta item log long manual_seed max mean min name nbytes numel randn round shape std sum
+    tanh Tensor tensor tolist type zero_grad zeros"""
 
 
 @dataclass(frozen=True)
