@@ -5,6 +5,7 @@ state is what the controls of a figure say, as texts. The first one is that in w
 """
 
 import json
+import re
 import warnings
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from tools.cells.record import write_atomically
 from tools.cells.source import SourceError
 
 FOLDER = Path("verified/explorers")
+INNERMOST = re.compile(r"(?<=\[)\n[^][{}]*(?=\])")
 
 
 def numbers(tensor):
@@ -241,9 +243,14 @@ def golden(name):
     return {"torch": torch.__version__.partition("+")[0], **EXPLORERS[name]()}
 
 
+def on_one_line(found):
+    return re.sub(r"\n *", " ", found[0]).strip()
+
+
 def main():
     for name in EXPLORERS:
-        write_atomically(FOLDER / f"{name}.json", json.dumps(golden(name), ensure_ascii=False, indent=1) + "\n")
+        text = json.dumps(golden(name), ensure_ascii=False, indent=1)
+        write_atomically(FOLDER / f"{name}.json", INNERMOST.sub(on_one_line, text) + "\n")
 
 
 if __name__ == "__main__":
