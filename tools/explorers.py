@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from tools.cells.record import write_atomically
-from tools.cells.source import SourceError
+from tools.cells.source import SourceError, read_cells
 
 FOLDER = Path("verified/explorers")
 INNERMOST = re.compile(r"(?<=\[)\n[^][{}]*(?=\])")
@@ -235,12 +235,81 @@ def attended(state):
     return {name: numbers(tensor) for name, tensor in found.items()}
 
 
-EXPLORERS = {"mask-painter": mask_painter, "one-query": one_query}
+# --- the leak meter -------------------------------------------------------------------------------
+
+MUSEUM = "snippets/cross/capstone.md"
+SENTENCE = ["Your", "journey", "starts", "with"]
+METERS = {  # by name, what its rows and its columns stand for
+    "causal": (SENTENCE, SENTENCE),
+    "padding": (["<pad>", "one", "more", "step"],) * 2,
+    "cross": (SENTENCE, ["un", "viaggio", "<pad>"]),
+    "cache": (SENTENCE, SENTENCE),
+}
+NUDGED = {"padding ignored": "padding-0"}  # for all others the last token of the causal meter
+
+
+def leak_meter():
+    """How far each row moves in four calls, for the right module and for each bug of the museum, and who notices."""
+    cells, page, bugs = read_cells(Path(MUSEUM)), {}, {}
+    for cell in cells:
+        if cell.shared:
+            exec(cell.code, page)
+    page["exhibit"] = lambda bug, **methods: bugs.update({bug: methods})
+    cases = [measured(page, "none")]
+    for number, room in enumerate((cell for cell in cells if cell.name.startswith("room-")), start=1):
+        exec(room.code, page)
+        for line in room.output.splitlines():
+            bug = line[:16].strip()
+            cases.append(measured(page, bug, bugs[bug], number, *line[16:].strip().split(" ", 1)))
+    return {"meters": METERS, "cases": cases}
+
+
+def measured(page, bug, methods=None, room=0, number="0", probes=""):
+    state = {"bug": bug, "token": NUDGED.get(bug, "causal-3")}
+    found = moved(page, type("Broken", (page["Attention"],), methods or {}))
+    return {"state": state, "room": room, "number": number, "probes": probes, **found}
+
+
+def moved(page, build):
+    """What the `moves` of the page finds in the first item of its batch; nothing where the call raises."""
+    padded, real = torch.tensor([[False, True, True, True]]), torch.tensor([[True, True, False]])
+    module, inputs, _ = page["setup"](build, causal=True)  # one for three calls: what it keeps of a call would show
+    cross, others, memory = page["setup"](build, memory_width=page["memory_width"])
+    calls = {
+        "causal": (lambda tokens: module(tokens)[0], inputs[:1, :4]),
+        "padding": (lambda tokens: module(tokens, is_real=padded.clone())[0], inputs[:1, :4]),
+        "cross": (lambda tokens: cross(others[:1, :4], tokens, real.clone())[0], memory[:1, :3]),
+        "cache": (lambda tokens: in_steps(module, tokens), inputs[:1, :4]),
+    }
+    found = {}
+    for name, (attend, tokens) in calls.items():
+        try:
+            found[name] = numbers(page["moves"](attend, tokens)[0])
+        except RuntimeError:
+            found[name] = None
+    return found
+
+
+def in_steps(module, tokens):
+    """The outputs for two tokens at a time, with what the steps before have left."""
+    past, rows = None, []
+    for chunk in tokens.split(2, dim=1):
+        outputs, past = module(chunk, cache=past)[:2]
+        rows.append(outputs)
+    return torch.cat(rows, dim=1)
+
+
+EXPLORERS = {"mask-painter": mask_painter, "one-query": one_query, "leak-meter": leak_meter}
 
 
 def golden(name):
     """The numbers of an explorer, and which torch computed them."""
-    return {"torch": torch.__version__.partition("+")[0], **EXPLORERS[name]()}
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # on a busy machine threads wait for each other a hundred times longer than they compute
+    try:
+        return {"torch": torch.__version__.partition("+")[0], **EXPLORERS[name]()}
+    finally:
+        torch.set_num_threads(threads)
 
 
 def on_one_line(found):

@@ -11,8 +11,16 @@ from tests.browser import site
 from tests.browser.test_accessibility import COLOURS, FAULTS, faults
 from tools.site import explorers
 
-PAGES = {"mask-painter": "masks/combining", "one-query": "foundations/weighted-average"}
-OTHER_PAGES = ["foundations/softmax", "foundations/scale"]
+PAGES = {
+    "mask-painter": "masks/combining",
+    "one-query": "foundations/weighted-average",
+    "leak-meter": "masks/causal",
+}
+OTHER_PAGES = [
+    ("one-query", "foundations/softmax"),
+    ("one-query", "foundations/scale"),
+    ("leak-meter", "masks/padding"),
+]
 MOST = 15_000  # bytes of the scripts and the styles of all explorers, gzipped
 TOLERANCE = {"rel_tol": 1e-6, "abs_tol": 1e-6}
 
@@ -58,7 +66,7 @@ VISITED = """async ([name, states]) => {
 }"""
 
 
-@pytest.mark.parametrize(("name", "language"), list(zip(PAGES, ["it", "zh"])))
+@pytest.mark.parametrize(("name", "language"), list(zip(PAGES, ["it", "zh", "it"])))
 def test_an_explorer_computes_and_prints_what_torch_does(tab, name, language):
     stored = golden(name)
     opened = tab.open(path_of(name, language))
@@ -70,8 +78,11 @@ def test_an_explorer_computes_and_prints_what_torch_does(tab, name, language):
             assert len(ours) == len(theirs)
             for one, other in zip(ours, theirs):
                 assert math.isclose(one, other, **TOLERANCE) or (math.isnan(one) and math.isnan(other)), case["state"]
-            if numbers in shown["printed"]:
-                assert shown["printed"][numbers] == [f"{number:.4f}" for number in theirs], (numbers, case["state"])
+        for numbers in wanted.keys() & shown["printed"].keys():
+            printed = shown["printed"][numbers]
+            raised = wanted[numbers] is None
+            texts = ["–"] * len(printed) if raised else [f"{number:.4f}" for number in flat(wanted[numbers])]
+            assert printed == texts, (numbers, case["state"])
 
 
 def test_the_code_that_is_shown_is_the_code_that_torch_ran(tab):
@@ -101,10 +112,9 @@ BOTH = """async name => {
 }"""
 
 
-@pytest.mark.parametrize("slug", [*PAGES.values(), *OTHER_PAGES])
-def test_the_page_comes_with_what_the_script_makes_of_its_first_state(tab, slug):
+@pytest.mark.parametrize(("name", "slug"), [*PAGES.items(), *OTHER_PAGES])
+def test_the_page_comes_with_what_the_script_makes_of_its_first_state(tab, name, slug):
     opened = tab.open(site.Page("en", slug).path)
-    name = "mask-painter" if slug == PAGES["mask-painter"] else "one-query"
     sent, live = opened.evaluate(BOTH, name)
     assert sent[:-1] == live[:-1]
     assert (sent[-1], live[-1] > 0) == (0, True), "without the script no control can be used"
@@ -238,7 +248,78 @@ def test_a_query_is_moved_by_keyboard(tab, language):
     assert tab.at().endswith("#one-query?temperature=0.5&qx=1.4")
 
 
-def test_fingers_paint_and_drag(chromium, server):
+def nudged(language, name, place):
+    """What the leak meter calls a token that can be nudged."""
+    token = golden("leak-meter")["meters"][name][1][place]
+    return said(language, "nudge", call=words(language)[name], place=place, token=token)
+
+
+@every_language
+def test_a_bug_is_chosen_and_a_token_nudged_by_mouse_and_shared_by_its_address(tab, language):
+    opened = tab.open(path_of("leak-meter", language))
+    meter = opened.locator("#leak-meter")
+    status, verdict = meter.get_by_role("status"), meter.locator("[data-shows=verdict] td")
+    meter.get_by_label(words(language)["bug"]).select_option("past only")
+    meter.get_by_label(nudged(language, "causal", 0)).check()
+    facts = {"bug": "past only", "nudged": nudged(language, "causal", 0), "leaks": 0, "lost": 6, "nan": 0, "raised": 0}
+    expect(status).to_have_text(said(language, "measured", rows="1, 2, 3", **facts))
+    expect(verdict).to_have_text(["past only", "gradient sdpa", "2"])
+    assert tab.at().endswith("#leak-meter?bug=past+only&token=causal-0")
+    address = opened.url
+    opened.goto("about:blank")
+    opened.goto(address)
+    expect(status).to_have_text(said(language, "measured", rows="1, 2, 3", **facts))
+    meter.get_by_label(words(language)["bug"]).select_option("flipped in place")
+    facts = {"bug": "flipped in place", "nudged": nudged(language, "causal", 0), "probes": "state"}
+    expect(status).to_have_text(said(language, "unseen", rows="0, 1, 2, 3", **facts))
+    meter.get_by_role("button", name=words(language)["reset"]).click()
+    expect(verdict.first).to_have_text("thrown away")
+
+
+@every_language
+def test_a_bug_is_chosen_and_a_token_nudged_by_keyboard(tab, language):
+    opened = tab.open(path_of("leak-meter", language))
+    meter = opened.locator("#leak-meter")
+    meter.get_by_label(words(language)["bug"]).focus()
+    opened.keyboard.press("Home")
+    expect(meter.locator("[data-shows=verdict] td")).to_have_text(
+        [words(language)["no_bug"], words(language)["none"], "0"]
+    )
+    for key in ("Tab", "Tab", "ArrowRight", "ArrowRight"):
+        opened.keyboard.press(key)
+    expect(meter.get_by_label(nudged(language, "padding", 1))).to_be_focused()
+    facts = {
+        "bug": words(language)["no_bug"],
+        "nudged": nudged(language, "padding", 1),
+        "probes": words(language)["none"],
+    }
+    expect(meter.get_by_role("status")).to_have_text(said(language, "unseen", rows="1, 2, 3", **facts))
+
+
+# How many numbers are marked in each meter for each bug: those that leak, and those that are lost.
+MARKED = """() => {
+    const meter = document.getElementById("leak-meter")
+    const { bug } = meter.querySelector("form").elements
+    return [...bug.options].map(({ value }) => {
+        bug.value = value
+        meter.update()
+        return [...meter.querySelectorAll(".tables table")].map(
+            table => [".leak", ".lost"].map(mark => table.querySelectorAll(mark).length))
+    })
+}"""
+
+
+def test_what_moves_and_must_not_and_what_must_and_does_not_is_marked(tab):
+    stored = golden("leak-meter")
+    right = stored["cases"][0]
+    for case, marked in zip(stored["cases"], tab.open(path_of("leak-meter", "en")).evaluate(MARKED), strict=True):
+        for name, (leaks, lost) in zip(stored["meters"], marked, strict=True):
+            moved = [number > 5e-5 if number == number else None for number in flat(case[name] or [])]
+            both = [*zip(moved, [number > 5e-5 for number in flat(right[name])])]
+            assert (leaks, lost) == (both.count((True, False)), both.count((False, True))), (name, case["state"])
+
+
+def test_fingers_paint_drag_and_nudge(chromium, server):
     context = chromium.new_context(has_touch=True, viewport={"width": 360, "height": 740})
     opened = context.new_page()
     opened.goto(server.url + path_of("mask-painter", "zh"))
@@ -254,6 +335,11 @@ def test_fingers_paint_and_drag(chromium, server):
     assert opened.locator("[data-point=q]").evaluate("point => getComputedStyle(point).touchAction") == "none"
     drag(opened, "q", (-1, 1))
     expect(opened.get_by_label("q x")).to_have_value("-1.0")
+    opened.goto(server.url + path_of("leak-meter", "zh"))
+    tokens = opened.locator("#leak-meter thead label")
+    tokens.first.tap()
+    expect(tokens.first.locator("input")).to_be_checked()
+    assert tokens.evaluate_all("all => Math.min(...all.map(one => one.getBoundingClientRect().height))") >= 24
     context.close()
 
 
@@ -262,7 +348,9 @@ def test_fingers_paint_and_drag(chromium, server):
 # The states of an explorer at some addresses; before each, a good one has led to another than the first.
 STATES = """async ([name, fragments]) => {
     const explorer = document.getElementById(name)
-    const other = {"mask-painter": "pads=5&side=right", "one-query": "temperature=4&qy=0.1"}[name]
+    const other = {
+        "mask-painter": "pads=5&side=right", "one-query": "temperature=4&qy=0.1", "leak-meter": "bug=inverted",
+    }[name]
     const found = []
     for (const fragment of fragments.flatMap(fragment => [other, fragment])) {
         const arrived = new Promise(resolve => addEventListener("hashchange", resolve, {once: true}))
@@ -296,6 +384,10 @@ def test_an_address_that_names_no_state_leads_to_the_first(tab):
     opened = tab.open(path_of("one-query", "en"))
     hostile = ["qx=1e9", "qx=", "k9x=1", "temperature=0.3"]
     assert opened.evaluate(STATES, ["one-query", hostile]) == [golden("one-query")["cases"][0]["state"]] * len(hostile)
+    opened = tab.open(path_of("leak-meter", "en"))
+    hostile = ["bug=unknown", "bug=Inverted", 'token="]', "token=causal-9", "bug=no+mask&token=", "bug=no+mask&room=1"]
+    first = {"bug": "thrown away", "token": "causal-3"}
+    assert opened.evaluate(STATES, ["leak-meter", hostile]) == [first] * len(hostile)
 
 
 # --- for everybody --------------------------------------------------------------------------------
@@ -314,7 +406,7 @@ def test_on_paper_an_explorer_has_its_numbers_and_no_controls(tab, name):
     opened = tab.open(path_of(name, "it"))
     opened.emulate_media(media="print")
     explorer = opened.locator(f"#{name}")
-    expect(explorer.locator("[data-shows=weights]").first).to_be_visible()
+    expect(explorer.locator("[data-shows]").first).to_be_visible()
     assert explorer.locator(":is(button, select, [type=range], [type=radio])").locator("visible=true").count() == 0
 
 

@@ -58,6 +58,13 @@ def test_the_stored_numbers_are_those_of_torch(name):
     assert same(stored, torch_side.golden(name)), "write them anew: nox -s explorers"
 
 
+def test_the_leak_meter_shows_each_leak_of_which_the_probe_of_causality_knows():
+    cases = json.loads((ROOT / torch_side.FOLDER / "leak-meter.json").read_text("utf-8"))["cases"]
+    leaking = {case["state"]["bug"] for case in cases if any(case["causal"][i][3] > 1e-4 for i in range(3))}
+    assert leaking == {case["state"]["bug"] for case in cases if "causality" in case["probes"]}
+    assert len(cases) == 39
+
+
 def same(one, other):
     if isinstance(one, dict):
         return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)

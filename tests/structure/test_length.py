@@ -10,7 +10,7 @@ from tools.translations import FENCE, FRONT_MATTER, PARTS
 
 MOST = 1400
 FOLDED = re.compile(r"^\?\?\? .*\n(?:\n| {4}.*\n)*", re.M)
-UNSEEN = re.compile(r"(?<=\])\([^)]*\)|\{#[\w-]+\}")  # where a link goes, and the id of a heading
+UNSEEN = re.compile(r"(?<=\])\([^)]*\)|\{#[^}]+\}")  # where a link goes, and the id of a heading or of an explorer
 NO_SENTENCE = [
     FRONT_MATTER,
     FENCE,
