@@ -12,6 +12,7 @@ from fontTools.ttLib import TTFont
 from tests.browser import site
 from tests.configuration import CONFIG, text
 from tools.cells.record import read_record
+from tools.cells.shapes import shape_comments
 from tools.cells.source import digest, read_cells
 from tools.site import front, linked, pictures
 
@@ -112,6 +113,9 @@ def test_each_promise_says_what_was_counted_for_it(built, language):
     counts = [[line.get_text() for line in promise("small")] for promise in promises]
     assert counts[0] == ran
     assert all(len(lines) == 1 for lines in counts[1:])
+    written = {(cell.path, cell.name): cell for all_cells in cells.values() for cell in all_cells}.values()
+    assert counts[1] == [said["shapes"].format(shapes=sum(len(shape_comments(cell.code)) for cell in written))]
+    assert counts[2] == [said["programs"].format(programs=sum(not cell.shared for cell in written))]
     pages = len(site.SLUGS)
     assert counts[4] == [said["languages"].format(languages=len(site.LANGUAGES), current=pages, pages=pages)]
 

@@ -34,6 +34,7 @@ def counted(pages, languages, mutants, text):
     """For each promise of the first page the sentences that say what was counted for it."""
     said = text["counted"]
     cells = list(chain.from_iterable(page.cells_to_verify for page in pages))
+    written = dict.fromkeys(cells)  # a page may show the cells of another
     verified = Counter()
     for badge in chain.from_iterable(page.badges for page in pages):
         verified[badge["device"]] += badge["verified"]
@@ -44,8 +45,8 @@ def counted(pages, languages, mutants, text):
     current = sum(not page.behind for page in pages)
     return [
         ran if verified["CUDA"] else [*ran, text["no_gpu"]],
-        [said["shapes"].format(shapes=sum(len(shape_comments(cell.code)) for cell in cells))],
-        [said["programs"].format(programs=sum(not cell.shared for cell in cells))],
+        [said["shapes"].format(shapes=sum(len(shape_comments(cell.code)) for cell in written))],
+        [said["programs"].format(programs=sum(not cell.shared for cell in written))],
         [said["mutants"].format(mutants=planted, caught=caught)],
         [said["languages"].format(languages=languages, current=current, pages=len(pages))],
     ]
