@@ -26,13 +26,12 @@ from tools.cells.record import write_atomically
 from tools.cells.source import SourceError, digest, read_cells, read_text, resolve, slug_of
 from tools.cells.summary import facts
 from tools.freshness import text_of
-from tools.notebooks import dump, notebook, noted
+from tools.notebooks import ALTERNATIVE, dump, notebook, noted
 from tools.site.body import in_words, words_of_pictures
 
 SVG = "image/svg+xml"
 INK = "#747d87"  # where no page gives an ink: as far from white paper as from dark
 LANGUAGE = re.compile(r"^ +- locale: *([\w-]+)", re.M)
-ALTERNATIVE = re.compile(r"^!\[([^\]]+)\]\(#([a-z][a-z0-9-]*)\)\n*", re.M)
 COLOURED = re.compile(r"\x1b\[[\d;]*m")
 FAILED_AT = re.compile(r"Cell In\[(\d+)\], line (\d+)")
 REFERENCE = re.compile(r'((?:url\(|href=")#)([\w-]+)')

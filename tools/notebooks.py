@@ -1,13 +1,17 @@
-"""Turn a page and its cells into a notebook, and a notebook back into the Markdown of a page."""
+"""Turn a page and its cells into a notebook, and put the figures of a notebook into the page of a lab."""
 
+import html
 import json
 import re
+import textwrap
 
 from tools.cells.source import INCLUDE, OUTPUT_MARK, SourceError, read_text
-from tools.translations import FRONT_MATTER
+from tools.translations import CODE, FRONT_MATTER
 
 SVG = "image/svg+xml"
 DESCRIPTION = re.compile(r"^description: *(.+)$", re.M)
+ALTERNATIVE = re.compile(r"^!\[([^\]]+)\]\(#([a-z][a-z0-9-]*)\)\n*", re.M)  # in the page of a lab
+FOLDED = re.compile(r'^\?\?\? +[\w-]+ +"(.*)"\n((?:(?: {4}.*)?\n)+)', re.M)
 ADMONITION = re.compile(r'(?:!!!|\?\?\?\+?) +([\w-]+)(?: +"(.*)")?')
 HEADING = re.compile(r"^(#+ .*?) *\{#([\w-]+)\}$", re.M)
 ANCHOR = re.compile(r'^(#+ .*?) <a id="([\w-]+)"></a>$', re.M)
@@ -24,14 +28,29 @@ def notebook(page, cells, link=str):
     """
     front = FRONT_MATTER.match(page)
     description = DESCRIPTION.search(front[1]) if front else None
+    prose = f"{page[front.end() :] if front else page}\n"
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     return {
-        "cells": list(notebook_cells(page[front.end() :] if front else page, cells, link)),
+        "cells": list(notebook_cells(FOLDED.sub(details, prose), hide_folded(prose, cells), link)),
         "metadata": {"kernelspec": kernel, "language_info": {"name": "python"}}
         | ({"description": description[1]} if description else {}),
         "nbformat": 4,
         "nbformat_minor": 5,
     }
+
+
+def details(block):
+    """A folded block as HTML that notebooks fold; one with cells stays, since no cell can stand inside."""
+    if INCLUDE.search(block[2]):
+        return block[0]
+    title = CODE.sub(r"<code>\1</code>", html.escape(block[1], quote=False))
+    return f"<details>\n<summary>{title}</summary>\n\n{textwrap.dedent(block[2]).strip()}\n\n</details>\n\n"
+
+
+def hide_folded(prose, cells):
+    """Each cell, and whether it stands in a folded block."""
+    hidden = {include[3] for block in FOLDED.finditer(prose) for include in INCLUDE.finditer(block[2])}
+    return [(cell, cell.name in hidden) for cell in cells]
 
 
 def notebook_cells(page, cells, link):
@@ -44,13 +63,13 @@ def notebook_cells(page, cells, link):
                 texts += 1
             prose = []
             if line is not None:
-                yield code_cell(next(cells))
+                yield code_cell(*next(cells))
         else:
             prose.append(line)
 
 
 def quote_admonitions(lines):
-    """Admonitions and folded blocks as quotes, which every notebook viewer shows."""
+    """Admonitions, and folded blocks with cells, as quotes, which every notebook viewer shows."""
     inside = blank = False
     for line in lines:
         if not line.strip():
@@ -75,14 +94,15 @@ def text_cell(name, text, link):
     return {"cell_type": "markdown", "id": name, "metadata": {}, "source": text}
 
 
-def code_cell(cell):
+def code_cell(cell, hidden):
     outputs = [{"name": "stdout", "output_type": "stream", "text": cell.output}] if cell.output else []
+    # A cell that needs a device fails elsewhere, and the notebook runs on.
+    needing = {"tags": ["raises-exception"]} if cell.needs else {}
     return {
         "cell_type": "code",
         "execution_count": None,
         "id": cell.name,
-        # Elsewhere such a cell fails, and the notebook runs on.
-        "metadata": {"tags": ["raises-exception"]} if cell.needs else {},
+        "metadata": needing | ({"jupyter": {"source_hidden": True}} if hidden else {}),
         "outputs": outputs,
         "source": cell.code.rstrip("\n"),
     }
@@ -123,11 +143,17 @@ def noted(made):
     return {name: output["metadata"]["measured"] for name, output in outputs if output.get("metadata")}
 
 
-def page_markdown(made):
-    """The Markdown of a page that shows a notebook: the same marks as those of every other page."""
-    description = made["metadata"].get("description")
-    front = [f"---\ndescription: {description}\n---"] if description else []
-    return "\n\n".join([*front, *(cell_markdown(cell) for cell in made["cells"])]) + "\n"
+def with_figures(path, made):
+    """The Markdown of the page of a lab, its notebook's figures in place of what the page says of them."""
+    figures = {cell["id"]: filter(is_figure, cell.get("outputs", [])) for cell in made["cells"]}
+
+    def figure(alternative):
+        found = next(figures.get(alternative[2], iter(())), None)
+        if not found:
+            raise SourceError(f"{path}: its notebook has no figure {alternative[2]!r} yet; write it anew: nox -s labs")
+        return f"{plot(found)}\n\n"
+
+    return ALTERNATIVE.sub(figure, read_text(path))
 
 
 def cell_markdown(cell):
@@ -140,6 +166,14 @@ def cell_markdown(cell):
 def output_markdown(output):
     if output["output_type"] == "stream":
         return f"{OUTPUT_MARK}\n```text\n{text_of(output['text']).rstrip()}\n```"
+    return plot(output)
+
+
+def is_figure(output):
+    return output["output_type"] != "stream"
+
+
+def plot(output):
     picture = text_of(output["data"][SVG])
     return f'<div class="plot">{picture[picture.index("<svg") :].rstrip()}</div>'
 

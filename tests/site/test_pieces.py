@@ -7,7 +7,7 @@ import nbformat
 import pytest
 
 from tools.cells.source import Cell, SourceError
-from tools.notebooks import dump, notebook, page_markdown, with_links
+from tools.notebooks import dump, notebook, with_figures, with_links
 from tools.site.body import explain_tints, inline_pictures, name_cells, show_outputs, words_of_pictures
 from tools.site.checks import check_port, nav_pages
 from tools.site.font import characters, italic
@@ -64,12 +64,33 @@ def test_a_notebook_has_the_prose_and_the_cells_of_a_page_in_order():
     assert third == "> More.\n\nLast."
 
 
-def test_a_notebook_becomes_the_page_that_it_was_made_from():
+def test_a_folded_block_is_folded_in_a_notebook_too():
+    page = PAGE + '\n??? success "Is `x < 1`?"\n\n    - No.\n\n      Never.\n\n    It is 1.\n\nThe end.\n'
+    made = notebook(page, CELLS)
+    hidden = {cell["id"]: cell["metadata"] for cell in made["cells"] if cell["cell_type"] == "code"}
+    assert hidden == {"data": {}, "show": {"jupyter": {"source_hidden": True}}}
+    assert sources(made, "markdown")[-1] == (
+        "> More.\n\nLast.\n\n<details>\n<summary>Is <code>x &lt; 1</code>?</summary>\n\n"
+        "- No.\n\n  Never.\n\nIt is 1.\n\n</details>\n\nThe end."
+    )
+
+
+def test_the_page_of_a_lab_shows_the_figures_of_its_notebook_where_it_describes_them(tmp_path):
+    figures = [
+        {"output_type": "display_data", "data": {"image/svg+xml": f'<?xml?><svg aria-label="{name}"/>'}}
+        for name in ("a line", "a dot")
+    ]
     made = notebook(PAGE, CELLS)
-    back = page_markdown(made)
-    assert back.startswith("---\ndescription: A page.\n---\n\n# Title\n")
-    assert "## A heading {#below}" in back
-    assert "```python\nprint(x)\n```\n\n<!--pytest-codeblocks:expected-output-->\n```text\n1\n```" in back
+    made["cells"][3]["outputs"] += figures
+    page = tmp_path / "lab.md"
+    page.write_text("# Title\n\n![A line.](#show)\n\n*Above.*\n\n![A\ndot.](#show)\n", "utf-8")
+    assert with_figures(page, made) == (
+        '# Title\n\n<div class="plot"><svg aria-label="a line"/></div>\n\n*Above.*\n\n'
+        '<div class="plot"><svg aria-label="a dot"/></div>\n\n'
+    )
+    page.write_text("![A line.](#data)\n", "utf-8")
+    with pytest.raises(SourceError, match=r"lab\.md: its notebook has no figure 'data' yet"):
+        with_figures(page, made)
 
 
 def test_links_of_a_notebook_can_be_set_later():

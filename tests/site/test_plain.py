@@ -43,6 +43,12 @@ one arc.](../../assets/arc.svg)
 
 ??? note
 
+??? question "Is `x < 1`?"
+
+    No.
+
+    - Never.
+
 Last, where `x > 1`.
 """
 PLAIN = """# Title
@@ -85,6 +91,12 @@ print(x)
 More.
 
 **Note**
+
+**Is `x < 1`?**
+
+No.
+
+- Never.
 
 Last, where `x > 1`.
 """

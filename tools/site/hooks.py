@@ -140,14 +140,13 @@ def on_pre_page(page, config, files):
     snippets = Path(shown(ROOT / "snippets"))
     with plain_errors():
         page.text_file = freshness.text_of(source_of(page))
-        if not is_notebook(page):
-            checks.check_text(page.text_file, shown(ROOT / "theme"))
+        checks.check_text(page.text_file, shown(ROOT / "theme"))
         page.behind = freshness.front_matter(source_of(page)).get("behind", [])
         english = Path(shown(config.docs_dir), "en", f"{page.slug}.md")
         page.builds_on = freshness.front_matter(english).get("builds_on", [])
     path = snippets / f"{page.slug}.md"
     with plain_errors():
-        page.cells = [] if is_notebook(page) else resolve(page.text_file, snippets)
+        page.cells = resolve(page.text_file, snippets)
         page.cells_to_verify = read_cells(path) if path.is_file() else []
         for cell in page.cells_to_verify:
             refuse_misfit(path, cell)
@@ -157,7 +156,7 @@ def on_pre_page(page, config, files):
 
 
 def on_page_markdown(markdown, page, config, files):
-    """A notebook becomes Markdown like every other page; a page with cells becomes a notebook to download.
+    """The page of a lab gets the figures of its notebook; every other page with cells becomes a notebook to download.
 
     Machines that read get the plain Markdown of both.
     """
@@ -167,18 +166,18 @@ def on_page_markdown(markdown, page, config, files):
         file = files.get_file_from_path(normpath(join(dirname(page.file.src_uri), path)))
         return f"{config.site_url}{file.url}{mark}{anchor}" if file else target
 
-    if page.behind == freshness.ALL and not is_notebook(page):
-        markdown, _ = get_data(read_text(page.text_file))
     if is_notebook(page):
         with plain_errors():
             loaded = notebooks.load(shown(page.file.abs_src_path))
+            markdown, page.meta = get_data(notebooks.with_figures(page.text_file, loaded))
         made = notebooks.with_links(loaded, absolute)
         page.ran_on |= badges.measured(loaded, config.extra["text"])
-        markdown, page.meta = get_data(notebooks.page_markdown(loaded))
     else:
+        if page.behind == freshness.ALL:
+            markdown, _ = get_data(read_text(page.text_file))
         made = notebooks.notebook(markdown, page.cells, absolute)
     page.meta["description"] = escape(page.meta.get("description", config.site_description))
-    page.notebook = made if is_notebook(page) or page.cells else None
+    page.notebook = made if page.cells else None
     page.plain = plain.page(made, page.canonical_url)
     if page.slug == GLOSSARY:
         page.plain += f"\n{plain.glossary(config.extra['terms'].entries)}"
@@ -217,8 +216,7 @@ def finished_body(html, page, config, files):
         html = to_mathml(html, page.text_file)
     names = [cell.names for cell in page.cells if cell.output]
     html = body.show_outputs(body.plain_plots(html), names, config.extra["text"])
-    cells = page.cells or page.cells_to_verify  # a lab shows them all
-    html = body.name_cells(body.scrolling_tables(html), [cell.name for cell in cells], page.ran_on)
+    html = body.name_cells(body.scrolling_tables(html), [cell.name for cell in page.cells], page.ran_on)
     if page.slug != GLOSSARY and page.behind != freshness.ALL:
         [glossary] = [file for file in files.documentation_pages() if file.norm_src_uri == f"{GLOSSARY}.md"]
         html = config.extra["terms"].link(html, utils.get_relative_url(glossary.url, page.url))

@@ -13,6 +13,9 @@ from tools.site.body import PLOT
 QUOTE = re.compile(r"(?:^> \*\*|\A> ).*(?:\n>.*)*", re.M)  # at the start of a text it goes on after a cell
 QUOTE_MARK = re.compile(r"^> ?", re.M)
 PICTURE = re.compile(r"!\[([^\]]*)\]\([^)]*\)")
+SUMMARY = re.compile(r"<summary>(.*)</summary>")
+FOLD = re.compile(r"^<details>\n|\n\n</details>$", re.M)
+CODE = re.compile("</?code>")
 NAME = re.compile(r'aria-label="([^"]*)"')
 TO_ITSELF = re.compile(r"\]\((?=#)")
 
@@ -26,6 +29,7 @@ def page(made, url):
 def prose(text, url):
     """A text without the marks of a notebook: an admonition is a bold line and what it says."""
     text = QUOTE.sub(lambda quote: QUOTE_MARK.sub("", quote[0]), text)
+    text = SUMMARY.sub(lambda title: f"**{html.unescape(CODE.sub('`', title[1]))}**", FOLD.sub("", text))
     text = PICTURE.sub(r"[picture: \1]", ANCHOR.sub(r"\1", text))
     return TO_ITSELF.sub(f"]({url}", text)
 
