@@ -149,3 +149,17 @@ def test_a_lab_shows_its_figures_with_their_names(tab, language):
     opened.set_viewport_size({"width": 360, "height": 800})
     expect(frame).to_have_attribute("tabindex", "0")  # the arrow keys move it
     assert plots.first.bounding_box()["width"] == width > frame.bounding_box()["width"]
+
+
+@pytest.mark.parametrize("language", site.LANGUAGES)
+def test_a_lab_has_the_boxes_and_the_folds_of_its_page(built, language):
+    page = site.Page(language, "labs/break-it-find-it")
+    html, source = site.soup(built, page).article, page.source.read_text("utf-8")
+    assert [fold.summary.text for fold in html.select("details")] == re.findall(r'^\?\?\? .*?"(.*)"', source, re.M)
+    assert [title.text for title in html.select("div > .admonition-title")] == re.findall(
+        '^!!! .*?"(.*)"', source, re.M
+    )
+    folded = {cell["id"] for cell in html.select("details .language-python")}
+    code = [cell for cell in read(built, page)["cells"] if cell["cell_type"] == "code"]
+    assert folded == {f"cell-{cell['id']}" for cell in code if cell["metadata"]}
+    assert 0 < len(folded) < len(code)

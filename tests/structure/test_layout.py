@@ -27,9 +27,12 @@ def test_every_snippet_file_has_a_page():
 
 
 def test_every_page_with_cells_has_tests_and_every_test_a_page(root):
+    """A lab has some only where it tells more than its cells print."""
     tested = {path.relative_to(root / "tests/pages").as_posix() for path in root.glob("tests/pages/**/test_*.py")}
     labs = {slug for slug in SLUGS if slug.startswith("labs/")}
     assert tested == {test_file(slug) for slug in set(SLUGS) - labs}
+    told = {path.relative_to(root / "tests").as_posix() for path in root.glob("tests/labs/test_*.py")}
+    assert told <= set(map(test_file, labs))
 
 
 def test_file(slug):

@@ -25,6 +25,7 @@ SAME_IN_EXPLORERS = {"it": {"attend", "bug", "ignore", "query", "window"}}  # by
 SAME_IN_PICTURES = {"it": {"query", "layer 1", "layer 2", "output"}}
 LABS = [slug for slug in SLUGS if slug.startswith("labs/")]
 KEPT = {
+    "labs/break-it-find-it": "causality|padding|empty|batch|order|cross|state|modes|dtype|cache|gradient|sdpa",
     "labs/see-the-masks": "causal|padding|window|prefix|documents|lost|Your|journey|starts|with|one|step|<pad>",
     "labs/watch-alignment": "",
     "labs/what-it-costs": (

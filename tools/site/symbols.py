@@ -14,9 +14,10 @@ PACKAGES = ("torch", "einops", "transformers")
 SHORT = {"torch.nn.functional.": "F.", "torch.nn.": "nn."}
 METHODS = {
     "Tensor": """amax amin aminmax argmax argsort backward chunk clamp clone contiguous copy_ cumsum data_ptr detach
-        diagonal div_ expand flatten flip grad isfinite isnan logical_not masked_fill median mT mul_ nan_to_num new_ones
-        nonzero norm permute prod repeat repeat_interleave requires_grad requires_grad_ reshape scatter softmax squeeze
-        stride T to transpose tril triu unbind unflatten unsqueeze untyped_storage var view where zero_""",
+        diagonal div_ expand flatten flip grad isfinite isnan logical_not logical_not_ masked_fill median mT mul_
+        nan_to_num new_ones nonzero norm permute prod repeat repeat_interleave requires_grad requires_grad_ reshape
+        scatter softmax squeeze stride T to transpose tril triu unbind unflatten unsqueeze untyped_storage var view
+        where zero_""",
     "nn.Module": "eval load_state_dict named_parameters parameters register_buffer state_dict train training",
     "nn.MultiheadAttention": "in_proj_bias in_proj_weight k_proj_weight out_proj q_proj_weight v_proj_weight",
 }
