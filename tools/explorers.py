@@ -16,6 +16,7 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from tools.cells.record import write_atomically
 from tools.cells.source import SourceError, read_cells
+from tools.shape_tracer import shape_tracer
 
 FOLDER = Path("verified/explorers")
 INNERMOST = re.compile(r"(?<=\[)\n[^][{}]*(?=\])")
@@ -299,7 +300,12 @@ def in_steps(module, tokens):
     return torch.cat(rows, dim=1)
 
 
-EXPLORERS = {"mask-painter": mask_painter, "one-query": one_query, "leak-meter": leak_meter}
+EXPLORERS = {
+    "mask-painter": mask_painter,
+    "one-query": one_query,
+    "leak-meter": leak_meter,
+    "shape-tracer": shape_tracer,
+}
 
 
 def golden(name):

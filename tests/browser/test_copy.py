@@ -71,6 +71,11 @@ def test_a_copy_has_its_explorers(tab):
     opened.wait_for_url("**/scale/index.html#one-query?temperature=-1&qx=1.6")
 
 
+def test_a_copy_traces_shapes(tab):
+    opened = tab.open("zh/foundations/many-heads/index.html#shape-tracer?H=4")
+    expect(opened.locator("#shape-tracer tr.stopped strong").first).to_have_text("ValueError: 4 heads cannot share 6")
+
+
 def test_a_copy_offers_no_search(tab):
     opened = tab.open("index.html")
     expect(opened.locator(".search-button")).to_have_count(0)

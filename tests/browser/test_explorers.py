@@ -15,11 +15,14 @@ PAGES = {
     "mask-painter": "masks/combining",
     "one-query": "foundations/weighted-average",
     "leak-meter": "masks/causal",
+    "shape-tracer": "foundations/shapes",
 }
 OTHER_PAGES = [
     ("one-query", "foundations/softmax"),
     ("one-query", "foundations/scale"),
     ("leak-meter", "masks/padding"),
+    ("shape-tracer", "foundations/many-heads"),
+    ("shape-tracer", "cross/cross-attention"),
 ]
 MOST = 15_000  # bytes of the scripts and the styles of all explorers, gzipped
 TOLERANCE = {"rel_tol": 1e-6, "abs_tol": 1e-6}
@@ -66,8 +69,9 @@ VISITED = """async ([name, states]) => {
 }"""
 
 
-@pytest.mark.parametrize(("name", "language"), list(zip(PAGES, ["it", "zh", "it"])))
+@pytest.mark.parametrize(("name", "language"), [("mask-painter", "it"), ("one-query", "zh"), ("leak-meter", "it")])
 def test_an_explorer_computes_and_prints_what_torch_does(tab, name, language):
+    """The shape tracer, which prints shapes, has a test of its own: test_shape_tracer.py."""
     stored = golden(name)
     opened = tab.open(path_of(name, language))
     found = opened.evaluate(VISITED, [name, [case["state"] for case in stored["cases"]]])
@@ -350,6 +354,7 @@ STATES = """async ([name, fragments]) => {
     const explorer = document.getElementById(name)
     const other = {
         "mask-painter": "pads=5&side=right", "one-query": "temperature=4&qy=0.1", "leak-meter": "bug=inverted",
+        "shape-tracer": "B=2",
     }[name]
     const found = []
     for (const fragment of fragments.flatMap(fragment => [other, fragment])) {

@@ -8,9 +8,15 @@ from jinja2 import DictLoader, Environment
 
 from tests.configuration import ROOT
 from tools import explorers as torch_side
+from tools import shape_tracer
 from tools.cells.source import SourceError
 from tools.site.explorers import drawing, show, words
 
+TRACED = [
+    ("shapes", "foundations/shapes"),
+    ("many-heads", "foundations/many-heads"),
+    ("cross-attention", "cross/cross-attention"),
+]
 PAGE = '<p><a href="#a-figure" id="a-figure">Move it</a></p>\n<p><a href="#a-figure">There</a> it is.</p>'
 
 
@@ -63,6 +69,31 @@ def test_the_leak_meter_shows_each_leak_of_which_the_probe_of_causality_knows():
     leaking = {case["state"]["bug"] for case in cases if any(case["causal"][i][3] > 1e-4 for i in range(3))}
     assert leaking == {case["state"]["bug"] for case in cases if "causality" in case["probes"]}
     assert len(cases) == 39
+
+
+# How the pages write what stands inside functions and classes there.
+INLINED = {"self.": "", "width // H": "D", "merge_heads(causal_attend(*roles))": "merged"}
+
+
+@pytest.mark.parametrize(("code", "slug"), TRACED)
+def test_the_lines_of_the_shape_tracer_are_those_of_the_page(code, slug):
+    text = " ".join(
+        " ".join((ROOT / folder / f"{slug}.md").read_text("utf-8") for folder in ("snippets", "docs/en")).split()
+    )
+    for one, other in INLINED.items():
+        text = text.replace(one, other)
+    for line, *_ in shape_tracer.PROGRAMS[code]:
+        code, _, _ = line.partition(shape_tracer.MARK)
+        assert code.rpartition(" = ")[2] in text
+
+
+@pytest.mark.parametrize("code", shape_tracer.PROGRAMS)
+def test_the_letters_of_the_shape_tracer_are_true(code):
+    state = {"code": code, "line": shape_tracer.AS_WRITTEN, **shape_tracer.SIZES[code]}
+    traced = shape_tracer.trace(state)
+    assert traced["error"] == ""
+    for (_, letters), step in zip(shape_tracer.written(state), traced["steps"], strict=True):
+        assert step.endswith(str(eval(letters, shape_tracer.sizes_of(state))) if letters else "")
 
 
 def same(one, other):

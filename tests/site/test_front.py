@@ -32,11 +32,12 @@ def mutants(tmp_path):
 
 
 def test_every_promise_is_followed_by_what_was_counted_for_it(mutants):
+    """The two pages show the same cells, which are written once."""
     pages = [page({"CPU": 2}), page({"CPU": 1}, ["probe"])]
     assert front.counted(pages, 3, mutants, TEXT) == [
         ["3 of 4 cells verified on CPU.", "No GPU has run these pages yet."],
-        ["4 shape comments."],
-        ["2 programs."],
+        ["2 shape comments."],
+        ["1 programs."],
         [TEXT["counted"]["mutants"].format(caught=11, mutants=12)],
         ["3 languages; in this one, 1 of 2 pages are up to date."],
     ]

@@ -33,7 +33,10 @@ def show(body, draw):
 
 
 def drawing(env, folder, said):
-    """What draws an explorer in a language whose words are `said`; `folder` holds the numbers of each."""
+    """What draws an explorer in a language whose words are `said`; `folder` holds the numbers of each.
+
+    A page shows the first state that agrees with what it asks for.
+    """
     env.filters.update(tone=tone, largest=largest)
 
     def draw(name, state, legend):
@@ -41,8 +44,8 @@ def drawing(env, folder, said):
         if not path.is_file():
             raise SourceError(f"a page leads to itself at #{name}, and no explorer has this name: {path} is missing")
         golden = json.loads(read_text(path))
-        wanted = golden["cases"][0]["state"] | dict(parse_qsl(html.unescape(state)))
-        case = next((case for case in golden["cases"] if case["state"] == wanted), None)
+        wanted = dict(parse_qsl(html.unescape(state)))
+        case = next((case for case in golden["cases"] if wanted.items() <= case["state"].items()), None)
         if not case:
             raise SourceError(f"{path} has no numbers for the state {state!r}; add it to tools/explorers.py")
         return env.get_template(f"explorers/{name}.html").render(golden=golden, case=case, legend=legend, words=said)
