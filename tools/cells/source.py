@@ -174,11 +174,11 @@ def folder_of(path):
 
 def read_cells(path):
     """The cells of a snippet file in reading order, and in their places those that it shows of others."""
-    cells = []
+    cells, read = [], functools.cache(own_cells)
     for line, part in parts(path):
         cell = part
         if isinstance(part, Include):
-            cell = find(Path(folder_of(path), f"{part.slug}.md"), part.name, f"{path}:{line}")
+            cell = find(Path(folder_of(path), f"{part.slug}.md"), part.name, f"{path}:{line}", read)
         if cell.name in (other.name for other in cells):
             raise SourceError(f"{path}:{line}: a second cell is named {cell.name!r}; give it a name of its own")
         cells.append(cell)
@@ -273,7 +273,7 @@ def own_cells(path):
     return {part.name: part for _, part in parts(path) if isinstance(part, Cell)}
 
 
-def find(path, name, where, read=own_cells):
+def find(path, name, where, read):
     """The cell `name` that is written in a snippet file; `SourceError` says `where` it is asked for in vain."""
     if not path.is_file():
         raise SourceError(f"{where}: there is no file {path}")
