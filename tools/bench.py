@@ -225,7 +225,12 @@ def bench_bytes(folder):
 
 
 def bench_peers(built, folder):
-    """A first visit to one page, here and as the peers build it."""
+    """The build of the site, and a first visit to one page of it, here and by the peers."""
+    for name, function in (
+        ("this site", functools.partial(site.build, folder / "own")),
+        ("Zensical", peers.zensical(folder / "zensical")),
+    ):
+        say(f"build of all pages, {name}", f"{min(processor(function) for _ in range(3)):.1f} s", "of work")
     sites = {"this site": (built, peers.PAGE.path)}
     sites |= {name: (made, "") for name, made in peers.build(built, folder).items()}
     with site.browser() as chromium:

@@ -15,6 +15,7 @@ Where the English has changed since, CI fails, or the page names the section, an
 
 import argparse
 import difflib
+import functools
 import hashlib
 import re
 import subprocess
@@ -82,6 +83,7 @@ def front_matter(path):
     return fields(found[1], path) if found else {}
 
 
+@functools.cache
 def fields(text, path):
     """The fields that a text holds as YAML; `SourceError` where one is not what it must be."""
     try:

@@ -5,10 +5,11 @@ import json
 import re
 import textwrap
 
-from tools.cells.source import INCLUDE, OUTPUT_MARK, SourceError, read_text
+from tools.cells.source import INCLUDE, SourceError, read_text
 from tools.translations import CODE, FRONT_MATTER
 
 SVG = "image/svg+xml"
+PLACE = '<div class="plot"></div>'  # of a figure, which Markdown need not read
 DESCRIPTION = re.compile(r"^description: *(.+)$", re.M)
 ALTERNATIVE = re.compile(r"^!\[([^\]]+)\]\(#([a-z][a-z0-9-]*)\)\n*", re.M)  # in the page of a lab
 FOLDED = re.compile(r'^\?\?\? +[\w-]+ +"(.*)"\n((?:(?: {4}.*)?\n)+)', re.M)
@@ -143,39 +144,29 @@ def noted(made):
     return {name: output["metadata"]["measured"] for name, output in outputs if output.get("metadata")}
 
 
-def with_figures(path, made):
-    """The Markdown of the page of a lab, its notebook's figures in place of what the page says of them."""
+def with_places(path, made):
+    """The Markdown of the page of a lab, a place in it for each figure of its notebook, and these figures."""
     figures = {cell["id"]: filter(is_figure, cell.get("outputs", [])) for cell in made["cells"]}
+    shown = []
 
-    def figure(alternative):
+    def place(alternative):
         found = next(figures.get(alternative[2], iter(())), None)
         if not found:
             raise SourceError(f"{path}: its notebook has no figure {alternative[2]!r} yet; write it anew: nox -s labs")
-        return f"{plot(found)}\n\n"
+        shown.append(svg(found))
+        return f"{PLACE}\n\n"
 
-    return ALTERNATIVE.sub(figure, read_text(path))
-
-
-def cell_markdown(cell):
-    source = text_of(cell["source"])
-    if cell["cell_type"] == "markdown":
-        return ANCHOR.sub(r"\1 {#\2}", source)
-    return "\n\n".join([f"```python\n{source}\n```", *(output_markdown(output) for output in cell["outputs"])])
-
-
-def output_markdown(output):
-    if output["output_type"] == "stream":
-        return f"{OUTPUT_MARK}\n```text\n{text_of(output['text']).rstrip()}\n```"
-    return plot(output)
+    return ALTERNATIVE.sub(place, read_text(path)), shown
 
 
 def is_figure(output):
     return output["output_type"] != "stream"
 
 
-def plot(output):
+def svg(output):
+    """The figure that an output holds."""
     picture = text_of(output["data"][SVG])
-    return f'<div class="plot">{picture[picture.index("<svg") :].rstrip()}</div>'
+    return picture[picture.index("<svg") :].rstrip()
 
 
 def text_of(source):

@@ -1,7 +1,8 @@
-"""One page of this site as other generators build it, from npm and PyPI: `nox -s bench -- --peers`.
+"""What other generators make of this site, from npm and PyPI: `nox -s bench -- --peers`.
 
-The peers get the article as Markdown with its formulas in MathML and its picture inline, and nothing else: one page in
-one language, each generator as it comes.
+For the bytes of a visit the peers get an article as Markdown with its formulas in MathML and its picture inline, and
+nothing else: one page in one language, each generator as it comes. For the time of a build Zensical, which reads the
+same Markdown with the same extensions, gets all pages in all languages.
 """
 
 import html
@@ -12,6 +13,7 @@ import sys
 from pathlib import Path
 
 from tests.browser import site
+from tests.configuration import LANGUAGES
 from tools.site.body import inline_pictures
 from tools.site.mathematics import CONVERTER
 
@@ -36,6 +38,20 @@ export const collections = { docs: defineCollection({ loader: docsLoader(), sche
 }
 VITEPRESS = {".vitepress/config.mjs": f'export default {{ base: "/attention/", title: "{TITLE}" }}'}
 FURO = {"conf.py": f'project = "{TITLE}"\nextensions = ["myst_parser"]\nhtml_theme = "furo"\n'}
+ZENSICAL = f"""\
+site_name: {TITLE}
+{{nav}}
+markdown_extensions:
+  - admonition
+  - attr_list
+  - toc: {{{{permalink: true}}}}
+  - pymdownx.arithmatex: {{{{generic: true}}}}
+  - pymdownx.details
+  - pymdownx.highlight
+  - pymdownx.snippets: {{{{base_path: [snippets], check_paths: true}}}}
+  - pymdownx.superfences
+"""
+TEMPLATE = re.compile(r"^template: .*\n", re.M)
 
 
 def article(built):
@@ -85,12 +101,36 @@ def npm(folder, *packages):
 
 def furo(folder, text):
     write(folder / "source", FURO | {"index.md": text})
-    run(folder, sys.executable, "-m", "venv", "env")
-    python = next(folder.glob("env/*/python*"))
-    run(folder, str(python), "-m", "pip", "install", "furo", "myst-parser")
-    run(folder, str(python), "-m", "sphinx", "source", "built")
+    run(folder, python_with(folder, "furo", "myst-parser"), "-m", "sphinx", "source", "built")
     (folder / "built/404.html").touch()  # the server asks for it
     return folder / "built"
+
+
+def python_with(folder, *packages):
+    """The Python of a new environment that has some packages."""
+    run(folder, sys.executable, "-m", "venv", "env")
+    python = str(next(path for path in folder.glob("env/*/python*") if path.is_file()))
+    run(folder, python, "-m", "pip", "install", *packages)
+    return python
+
+
+def zensical(folder):
+    """A function that builds this site with Zensical: each language by itself, as it comes, without our hooks."""
+    settings = (site.ROOT / "mkdocs.yml").read_text("utf-8")
+    nav = re.search(r"^nav:\n(?: .*\n)+", settings, re.M)[0].replace(".ipynb", ".md")
+    for language in LANGUAGES:
+        shutil.copytree(site.ROOT / "docs" / language, folder / language / "docs")
+        shutil.copytree(site.ROOT / "snippets", folder / language / "snippets")
+        for page in folder.glob(f"{language}/docs/**/*.md"):
+            page.write_text(TEMPLATE.sub("", page.read_text("utf-8")), encoding="utf-8")
+        write(folder / language, {"mkdocs.yml": ZENSICAL.format(nav=nav)})
+    python = python_with(folder, "zensical")
+
+    def built():
+        for language in LANGUAGES:
+            run(folder / language, python, "-m", "zensical", "build", "--clean")
+
+    return built
 
 
 def build(built, folder):

@@ -7,8 +7,8 @@ import nbformat
 import pytest
 
 from tools.cells.source import Cell, SourceError
-from tools.notebooks import dump, notebook, with_figures, with_links
-from tools.site.body import explain_tints, inline_pictures, name_cells, show_outputs, words_of_pictures
+from tools.notebooks import dump, notebook, with_links, with_places
+from tools.site.body import explain_tints, inline_pictures, name_cells, show_figures, show_outputs, words_of_pictures
 from tools.site.checks import check_port, nav_pages
 from tools.site.font import characters, italic
 from tools.site.mathematics import to_mathml
@@ -78,19 +78,21 @@ def test_a_folded_block_is_folded_in_a_notebook_too():
 def test_the_page_of_a_lab_shows_the_figures_of_its_notebook_where_it_describes_them(tmp_path):
     figures = [
         {"output_type": "display_data", "data": {"image/svg+xml": f'<?xml?><svg aria-label="{name}"/>'}}
-        for name in ("a line", "a dot")
+        for name in ("a line", 'a dot" d="M1.23 4.56" style="fill: none; stroke: #000')
     ]
     made = notebook(PAGE, CELLS)
     made["cells"][3]["outputs"] += figures
     page = tmp_path / "lab.md"
     page.write_text("# Title\n\n![A line.](#show)\n\n*Above.*\n\n![A\ndot.](#show)\n", "utf-8")
-    assert with_figures(page, made) == (
+    text, shown = with_places(page, made)
+    assert text == '# Title\n\n<div class="plot"></div>\n\n*Above.*\n\n<div class="plot"></div>\n\n'
+    assert show_figures(text, shown) == (
         '# Title\n\n<div class="plot"><svg aria-label="a line"/></div>\n\n*Above.*\n\n'
-        '<div class="plot"><svg aria-label="a dot"/></div>\n\n'
+        '<div class="plot"><svg aria-label="a dot" d="M1.2 4.5" fill="none" stroke="#000"/></div>\n\n'
     )
     page.write_text("![A line.](#data)\n", "utf-8")
     with pytest.raises(SourceError, match=r"lab\.md: its notebook has no figure 'data' yet"):
-        with_figures(page, made)
+        with_places(page, made)
 
 
 def test_links_of_a_notebook_can_be_set_later():

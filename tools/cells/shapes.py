@@ -5,6 +5,7 @@ entry is evaluated with the integers in scope; a tuple is checked element by ele
 """
 
 import ast
+import functools
 import io
 import re
 import tokenize
@@ -18,6 +19,7 @@ class ShapeError(AssertionError):
     """A shape comment says something else than the tensor, or cannot be checked."""
 
 
+@functools.cache
 def shape_comments(source):
     """The comments of a cell by line; `ShapeError` for one that is not a shape, since a cell has no other comments."""
     comments = {}

@@ -102,9 +102,9 @@ class Include:
 class Lines:
     """The lines of a file, taken one after the other."""
 
-    def __init__(self, path):
+    def __init__(self, path, text):
         self.path, self.at = path, 0
-        self.lines = split_lines(read_text(path))
+        self.lines = split_lines(text)
 
     def error(self, message, line=None):
         return SourceError(f"{self.path}:{line or self.at + 1}: {message}")
@@ -187,7 +187,15 @@ def read_cells(path):
 
 def parts(path):
     """The cells that are written in a snippet file, and the lines that show cells of others, each with its line."""
-    lines = Lines(path)
+    return parts_of(path, read_text(path))
+
+
+@functools.cache
+def parts_of(path, text):
+    return tuple(read_parts(Lines(path, text)))
+
+
+def read_parts(lines):
     while lines.skip_blank():
         line = lines.at + 1
         if include := INCLUDE.fullmatch(lines.lines[lines.at]):

@@ -1,32 +1,35 @@
 """Say on a page what was run, where and when, while that is still true."""
 
-from pathlib import Path
-
 from tools.cells.record import read_record, still_verified
 from tools.notebooks import noted
 
 
-def badges(slug, cells, folder):
-    """What each record of `folder` says of a page: how many of its cells have not changed since they passed."""
+def records(folder):
+    """By the name of each device what was verified on it."""
+    return {path.stem: read_record(path) for path in sorted(folder.glob("*.json"))}
+
+
+def badges(slug, cells, records):
+    """What each record says of a page: how many of its cells have not changed since they passed."""
     return [
         {
-            "device": path.stem.upper(),
+            "device": device.upper(),
             "verified": len(still_verified(entry, cells)),
             "cells": len(cells),
             **{fact: entry[fact] for fact in ("torch", "date")},
             "name": entry["device"],
         }
-        for path in sorted(Path(folder).glob("*.json"))
-        if (entry := read_record(path).get(slug))
+        for device, pages in records.items()
+        if (entry := pages.get(slug))
     ]
 
 
-def devices(slug, cells, folder, text):
+def devices(slug, cells, records, text):
     """By the name of each cell that needs a device: a sentence that says whether, where and when it ran there."""
     said = {}
     for cell in cells:
         if cell.needs:
-            entry = read_record(Path(folder, f"{cell.needs}.json")).get(slug)
+            entry = records.get(cell.needs, {}).get(slug)
             if cell in still_verified(entry, cells):
                 facts = {"name": entry["device"], "torch": entry["torch"], "date": entry["date"]}
                 said[cell.name] = text["ran_on"].format(**facts)

@@ -2,10 +2,12 @@
 
 import html
 import re
+from itertools import chain, zip_longest
 from pathlib import Path
 
 from tools.cells.source import OUTPUT_MARK, SourceError, read_text
 from tools.glossary import read_rows
+from tools.notebooks import PLACE
 from tools.site.checks import shown
 from tools.site.outputs import legend, show
 
@@ -22,14 +24,20 @@ TINTED = re.compile(
 )
 PICTURE = re.compile(r'<img alt="([^"]*)" src="[^"]*?assets/([\w./-]+\.svg)"[^>]*>')
 WORD = re.compile(r'(<text\b(?![^>]* class="code\b)[^>]*>)([^<]+)(?=</text>)')  # code is the same in every language
-PLOT = re.compile(r'<div class="plot">.*?</div>', re.S)
 STYLE = re.compile(r' style="([^"]*)"')
 LINE = re.compile(r' d="[^"]*"')
 TOO_FINE = re.compile(r"(\.\d)\d+")
 DECLARATION = re.compile(r"([\w-]+):\s*([^;]+)")
 INDENT = re.compile(r"\n +")
 SCRIPT = re.compile(r"<script|\son\w+\s*=", re.I)
+GAP = "\0"
 ROOT_ATTRIBUTE = re.compile(r'\s(?:aria-label|class|height|role|width|xmlns)="[^"]*"')
+
+
+def change_text(body, markup, change):
+    """A page's body whose text has become what `change` makes of it, each match of `markup` a `GAP` in it."""
+    text = change(markup.sub(GAP, body)).split(GAP)
+    return "".join(chain.from_iterable(zip_longest(text, (match[0] for match in markup.finditer(body)), fillvalue="")))
 
 
 def show_outputs(body, names, text):
@@ -106,11 +114,12 @@ def inline_pictures(body, assets, words):
     return PICTURE.sub(inline, body)
 
 
-def plain_plots(body):
-    """Each plot of a lab with attributes in place of styles, which a strict policy of the site does not allow.
+def show_figures(body, figures):
+    """The figures of a lab in their places, with attributes in place of styles, which a strict policy does not allow.
 
     A tenth of a point is enough for a line.
     """
+    figures = iter(figures)
 
     def attributes(style):
         return "".join(f' {name}="{value.strip()}"' for name, value in DECLARATION.findall(style[1]))
@@ -118,4 +127,7 @@ def plain_plots(body):
     def rounded(line):
         return TOO_FINE.sub(r"\1", line[0])
 
-    return PLOT.sub(lambda match: LINE.sub(rounded, STYLE.sub(attributes, match[0])), body)
+    def shown(place):
+        return place[0].replace("><", f">{LINE.sub(rounded, STYLE.sub(attributes, next(figures)))}<")
+
+    return re.sub(PLACE, shown, body)

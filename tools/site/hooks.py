@@ -13,6 +13,7 @@ from urllib.parse import urljoin
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # MkDocs puts only the folder of this file there, and only while it loads it
 
+from jinja2 import ChoiceLoader, PackageLoader
 from mkdocs import utils
 from mkdocs.exceptions import PluginError
 from mkdocs.plugins import event_priority
@@ -53,6 +54,8 @@ GLOSSARY, MAP, SYMBOLS = "glossary", "map", "symbols"  # the pages that template
 
 SOCIAL = "assets/social-{}.png"  # the picture beside a link to the site, by language
 
+LENT = PackageLoader("material")  # icons and words; the frame of a page is our own
+
 startup = {}
 templates = once.Templates()
 kept = once.Kept()
@@ -75,6 +78,7 @@ def on_startup(command, dirty):
 def on_config(config):
     """After static-i18n has put in the words of the language that is built now."""
     i18n = config.plugins["i18n"]
+    del config.theme.dirs[1:]  # or MkDocs would publish what Material brings
     config.mdx_configs["toc"]["permalink_title"] = config.extra["text"]["permalink"]
     any_language = {"name": "*", "class": "highlight", "format": once.fence}
     config.mdx_configs["pymdownx.superfences"] = {"custom_fences": [any_language]}
@@ -86,6 +90,7 @@ def on_config(config):
         new = functools.partial(Terms, glossary, i18n.current_language, languages)
         config.extra["terms"] = kept(("terms", i18n.current_language), source, new)
         pictures_csv = Path(shown(ROOT / "languages/pictures.csv"))
+        config.extra["records"] = badges.records(Path(shown(ROOT / "verified")))
         config.extra["words_of_pictures"] = body.words_of_pictures(pictures_csv, i18n.current_language)
     if startup.pop("port", False):  # only once: a preview that builds again holds its port itself
         with plain_errors():
@@ -94,16 +99,6 @@ def on_config(config):
         with plain_errors():
             checks.check_pages(config.nav, config.docs_dir, i18n.build_languages)
             checks.check_glossary(config.nav, glossary, config.extra["terms"])
-
-
-OF_MATERIAL = ("assets/images/", "assets/javascripts/", "assets/stylesheets/")
-
-
-def on_files(files, config):
-    """Publish nothing of Material: it lends icons and words, and the frame of a page is our own."""
-    for file in [file for file in files if file.src_uri.startswith(OF_MATERIAL)]:
-        files.remove(file)
-    return files
 
 
 def source_of(page):
@@ -119,12 +114,15 @@ def is_notebook(page):
 
 def on_env(env, config, files):
     """Templates without their indentation; the pictures beside a link to the site and on the screen of a phone."""
+    env.loader = ChoiceLoader([env.loader, LENT])
     env.bytecode_cache = templates
     env.trim_blocks = env.lstrip_blocks = True
     language, template = config.plugins["i18n"].current_language, env.get_template("partials/social.html")
     with plain_errors():
         said = explorers.words(Path(shown(ROOT / "languages/explorers.csv")), language)
-    config.extra["draw_explorer"] = explorers.drawing(env, Path(shown(ROOT / "verified/explorers")), said)
+    folders = Path(shown(ROOT / "theme/explorers")), Path(shown(ROOT / "verified/explorers"))
+    config.extra["explorers"] = said, [read_text(path) for folder in folders for path in sorted(folder.iterdir())]
+    config.extra["draw_explorer"] = explorers.drawing(env, folders[1], said)
     attention = front.attention(ROOT / "snippets")
     write(Path(config.site_dir, SOCIAL.format(language)), pictures.social(template, config, attention))
     icon = pictures.touch_icon(ROOT / "theme" / config.theme["favicon"])
@@ -150,15 +148,29 @@ def on_pre_page(page, config, files):
         page.cells_to_verify = read_cells(path) if path.is_file() else []
         for cell in page.cells_to_verify:
             refuse_misfit(path, cell)
-        verified = page.slug, page.cells_to_verify, shown(ROOT / "verified")
+        verified = page.slug, page.cells_to_verify, config.extra["records"]
         page.badges = badges.badges(*verified)
         page.ran_on = badges.devices(*verified, config.extra["text"])
 
 
 def on_page_markdown(markdown, page, config, files):
-    """The page of a lab gets the figures of its notebook; every other page with cells becomes a notebook to download.
+    """Read the page, and make its notebook to download and its plain Markdown for machines."""
+    source = markdown, config.extra["source"], page.cells, [file.src_uri for file in files], read_text(page.text_file)
+    read = kept(("read", page.file.src_uri), source, lambda: read_page(markdown, page, config, files))
+    markdown, page.meta, page.notebook, page.plain, page.figures, measured = read
+    page.meta = page.meta | {"description": escape(page.meta.get("description", config.site_description))}
+    page.ran_on |= measured
+    if page.slug == GLOSSARY:
+        page.plain += f"\n{plain.glossary(config.extra['terms'].entries)}"
+    keep_rendered(page, source)
+    page.notebook_name = f"{page.slug.rsplit('/', 1)[-1]}.ipynb"
+    return markdown
 
-    Machines that read get the plain Markdown of both.
+
+def read_page(markdown, page, config, files):
+    """Markdown and front matter, notebook, plain Markdown, figures of a lab, what is said of its cells that measure.
+
+    The text of a lab stands in the Markdown beside its notebook, which has the figures.
     """
 
     def absolute(target):
@@ -166,24 +178,20 @@ def on_page_markdown(markdown, page, config, files):
         file = files.get_file_from_path(normpath(join(dirname(page.file.src_uri), path)))
         return f"{config.site_url}{file.url}{mark}{anchor}" if file else target
 
+    meta, figures, measured = page.meta, [], {}
     if is_notebook(page):
         with plain_errors():
             loaded = notebooks.load(shown(page.file.abs_src_path))
-            markdown, page.meta = get_data(notebooks.with_figures(page.text_file, loaded))
+            text, figures = notebooks.with_places(page.text_file, loaded)
+        markdown, meta = get_data(text)
         made = notebooks.with_links(loaded, absolute)
-        page.ran_on |= badges.measured(loaded, config.extra["text"])
+        measured = badges.measured(loaded, config.extra["text"])
     else:
         if page.behind == freshness.ALL:
             markdown, _ = get_data(read_text(page.text_file))
         made = notebooks.notebook(markdown, page.cells, absolute)
-    page.meta["description"] = escape(page.meta.get("description", config.site_description))
-    page.notebook = made if page.cells else None
-    page.plain = plain.page(made, page.canonical_url)
-    if page.slug == GLOSSARY:
-        page.plain += f"\n{plain.glossary(config.extra['terms'].entries)}"
-    keep_rendered(page, (markdown, config.extra["source"], page.cells, [file.src_uri for file in files]))
-    page.notebook_name = f"{page.slug.rsplit('/', 1)[-1]}.ipynb"
-    return markdown
+    dumped = notebooks.dump(made) if page.cells else None
+    return markdown, meta, dumped, plain.page(made, page.canonical_url), figures, measured
 
 
 def keep_rendered(page, source):
@@ -204,7 +212,8 @@ def keep_rendered(page, source):
 
 def on_page_content(html, page, config, files):
     page.title = escape(unescape(str(page.title)))  # from the nav or the front matter it may be anything
-    source = html, config.extra["source"], config.extra["terms"], page.behind, page.cells_to_verify, page.ran_on
+    made_of = html, page.figures, page.behind, page.cells_to_verify, page.ran_on
+    source = *made_of, config.extra["source"], config.extra["terms"]
     html = kept(("finished", page.file.src_uri), source, lambda: finished_body(html, page, config, files))
     words = {} if page.behind == freshness.ALL else config.extra["words_of_pictures"]
     with plain_errors():
@@ -215,12 +224,12 @@ def finished_body(html, page, config, files):
     with plain_errors():
         html = to_mathml(html, page.text_file)
     names = [cell.names for cell in page.cells if cell.output]
-    html = body.show_outputs(body.plain_plots(html), names, config.extra["text"])
+    html = body.show_outputs(html, names, config.extra["text"])
     html = body.name_cells(body.scrolling_tables(html), [cell.name for cell in page.cells], page.ran_on)
     if page.slug != GLOSSARY and page.behind != freshness.ALL:
         [glossary] = [file for file in files.documentation_pages() if file.norm_src_uri == f"{GLOSSARY}.md"]
         html = config.extra["terms"].link(html, utils.get_relative_url(glossary.url, page.url))
-    return body.explain_tints(html, config.extra["text"]["legend"])
+    return body.show_figures(body.explain_tints(html, config.extra["text"]["legend"]), page.figures)
 
 
 def write(path, data):
@@ -239,7 +248,9 @@ def on_page_context(context, page, config, nav):
     page.linked_data = linked.data(page, language, config.site_name, config.site_url, page.slug == HOME)
     with plain_errors():
         context["bases"] = curriculum.bases(page, nav.pages)
-        page.content, page.explorers = explorers.show(page.content, config.extra["draw_explorer"])
+        source = page.content, config.extra["explorers"]
+        show = functools.partial(explorers.show, page.content, config.extra["draw_explorer"])
+        page.content, page.explorers = kept(("explorers", page.file.src_uri), source, show)
     if page.slug == HOME:
         finish_home(page, config, nav)
     elif page.slug == MAP:
@@ -268,7 +279,8 @@ def finished(html, alternate):
 
     A preview has none, since it puts a script of its own into each page.
     """
-    html = ALTERNATE.sub(alternate, html)
+    head, end, rest = html.partition("</head>")
+    html = ALTERNATE.sub(alternate, head) + end + rest
     return html if startup.get("preview") else with_policy(html)
 
 
@@ -276,7 +288,7 @@ def finished(html, alternate):
 def on_post_page(output, page, config):
     write_beside(page, "index.md", page.plain)
     if page.notebook:
-        write_beside(page, page.notebook_name, notebooks.dump(page.notebook))
+        write_beside(page, page.notebook_name, page.notebook)
     # Search engines want whole addresses.
     return finished(
         output, lambda link: f'<link rel="alternate" href="{urljoin(page.canonical_url, link[1])}"{link[2]}'
@@ -291,6 +303,10 @@ def on_post_template(output_content, template_name, config):
 
 
 def on_pre_build(config):
+    search.wait()
+
+
+def on_shutdown():
     search.wait()
 
 

@@ -6,9 +6,7 @@ A page is made from its notebook, which has its cells, its outputs and its links
 import html
 import re
 
-from tools.cells.source import OUTPUT_MARK
-from tools.notebooks import ANCHOR, cell_markdown, text_of
-from tools.site.body import PLOT
+from tools.notebooks import ANCHOR, is_figure, svg, text_of
 
 QUOTE = re.compile(r"(?:^> \*\*|\A> ).*(?:\n>.*)*", re.M)  # at the start of a text it goes on after a cell
 QUOTE_MARK = re.compile(r"^> ?", re.M)
@@ -35,12 +33,18 @@ def prose(text, url):
 
 
 def code(cell):
-    """A cell and its outputs; a plot stands as its name."""
-    return PLOT.sub(picture, cell_markdown(cell).replace(f"{OUTPUT_MARK}\n", ""))
+    """A cell and its outputs; a figure stands as its name."""
+    return "\n\n".join([fenced("python", cell["source"]), *map(shown, cell["outputs"])])
 
 
-def picture(plot):
-    name = NAME.search(plot[0])
+def fenced(language, text):
+    return f"```{language}\n{text_of(text).rstrip()}\n```"
+
+
+def shown(output):
+    if not is_figure(output):
+        return fenced("text", output["text"])
+    name = NAME.search(svg(output))
     return f"[picture: {html.unescape(name[1])}]" if name else "[picture]"
 
 

@@ -17,11 +17,17 @@ from tempfile import TemporaryDirectory
 from pagefind_bin import get_executable
 
 from tools.cells.source import SourceError
+from tools.site.body import GAP, change_text
 
+ARTICLE = re.compile(r"(<html\b[^>]*>).*?(<article\b[^>]* data-pagefind-body>.*</article>)", re.S)
+# Pagefind would leave these out itself, and take longer.
+UNREAD = re.compile(r'<svg\b.*?</svg>|<div class="output .*?</div>|</?span\b[^>]*>', re.S)
 HAN = r"[\u3000-\u9fff\uff00-\uffef]"  # and its punctuation
-BOUNDARY = re.compile(rf"(?<={HAN})(?=\S)|(?<=\S)(?={HAN})|(?<=\w[’'.])(?=[^\W\d])")
+INSIDE = rf"[’'.](?<=[\w{GAP}].){GAP}*(?=[^\W\d])"
+BESIDE = rf"{HAN}{GAP}*(?=[^\s{GAP}])|[^\s{GAP}]{GAP}*(?={HAN})"
+BOUNDARY = {False: re.compile(INSIDE), True: re.compile(f"{INSIDE}|{BESIDE}")}
 SPACE = "\u2060 "
-TAG = re.compile(r"(<[^>]*>)")
+TAG = re.compile("<[^>]*>")
 
 log = logging.getLogger(f"mkdocs.{__name__}")
 background = []
@@ -33,11 +39,10 @@ def index(site):
     shutil.rmtree(output, ignore_errors=True)
     with TemporaryDirectory() as copy:
         for path in Path(site).rglob("*.html"):
-            page = path.read_text("utf-8")
-            if " data-pagefind-body" in page:
+            if page := ARTICLE.search(path.read_text("utf-8")):
                 spaced = Path(copy, path.relative_to(site))
                 spaced.parent.mkdir(parents=True, exist_ok=True)
-                spaced.write_text(space_words(page), encoding="utf-8")
+                spaced.write_text(page[1] + space_words(UNREAD.sub("", page[2])), encoding="utf-8")
         command = [get_executable(), "--site", copy, "--output-path", output, "--exclude-selectors", ".headerlink"]
         run = subprocess.run(command, capture_output=True, encoding="utf-8")
     if run.returncode:
@@ -62,22 +67,12 @@ def index_in_background(site):
 
 
 def wait():
-    """Wait for the index of the build before, whose folder is about to be emptied."""
+    """Wait for the index of the build before, whose folder is about to be emptied or removed."""
     while background:
         background.pop().join()
 
 
-def space_words(page):
-    """A page whose text has a marked space at each boundary; the last word of a block gets none."""
-    parts, before = [], "  "  # what a boundary may depend on, also across a tag
-
-    def space(match):
-        return SPACE if match.start() >= len(before) else ""
-
-    for part in TAG.split(page):
-        if not part.startswith("<"):
-            text = before + part
-            part = BOUNDARY.sub(space, text)[len(before) :]
-            before = text[-2:]
-        parts.append(part)
-    return "".join(parts)
+def space_words(article):
+    """An article whose text has a marked space at each boundary; the last word of a block gets none."""
+    boundary = BOUNDARY[bool(re.search(HAN, article))]
+    return change_text(article, TAG, lambda text: boundary.sub(rf"\g<0>{SPACE}", text))

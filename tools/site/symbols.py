@@ -108,11 +108,13 @@ def used(node, meant, methods):
 
 def imported(node, meant):
     """The whole name of something that a program has imported, such as torch.nn.Linear; nothing for anything else."""
-    if not isinstance(node, ast.Attribute | ast.Name):
+    rest = []
+    while isinstance(node, ast.Attribute):
+        rest.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name) or node.id not in meant:
         return ""
-    first, *rest = [part for part in ast.unparse(node).split(".") if not part.startswith("__")]
-    dotted = all(part.isidentifier() for part in rest)
-    return ".".join([meant[first], *rest]) if first in meant and dotted else ""
+    return ".".join([meant[node.id], *(name for name in reversed(rest) if not name.startswith("__"))])
 
 
 def short(name):

@@ -9,12 +9,10 @@ from collections import Counter
 from dataclasses import dataclass
 
 from tools.glossary import HAN, Finder, read_glossary
+from tools.site.body import change_text
 
-TAG = re.compile(r"(<[^>]*>)")
-ELEMENT = re.compile(r"<(/?)([a-z][a-z0-9]*)")
-GAP = "\0"  # no term reaches across it
+NO_PROSE = re.compile(r"<(?:(a|button|code|h[1-4]|math|pre|summary|svg)\b.*?</\1>|[^>]*>)", re.S)
 TWO_SENSES = {"memory"}  # of the encoder, and of the GPU
-NO_PROSE = {"a", "button", "code", "h1", "h2", "h3", "h4", "math", "pre", "summary", "svg"}
 
 
 @dataclass(frozen=True)
@@ -46,16 +44,7 @@ class Terms:
 
     def link(self, body, glossary):
         """A page's body with the first mention of each term as a link to the page `glossary`."""
-        parts, prose, inside = TAG.split(body), [], 0
-        for number, part in enumerate(parts):
-            if not part.startswith("<"):
-                prose += [number] * (not inside)
-            elif (element := ELEMENT.match(part)) and element[2] in NO_PROSE:
-                inside += -1 if element[1] else 1
-        linked = self.linked(GAP.join(parts[number] for number in prose), glossary)
-        for number, text in zip(prose, linked.split(GAP)):
-            parts[number] = text
-        return "".join(parts)
+        return change_text(body, NO_PROSE, lambda prose: self.linked(prose, glossary))
 
     def linked(self, text, glossary):
         pieces, done, linked = [], 0, set()
