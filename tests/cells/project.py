@@ -50,11 +50,16 @@ class Project:
 
     def pytest(self, *arguments, **environment):
         """Run the cells; return the status, the text, and by `slug::name` the message of each test, '' if passed."""
+        run = self.start(*arguments, **environment)
+        run.join()
+        return run.exitcode, (self.folder / "said.txt").read_text("utf-8"), self.messages()
+
+    def start(self, *arguments, **environment):
+        """Begin to run the cells; return the process."""
         command = ["--codeblocks", "-p", "no:cacheprovider", "--junitxml=report.xml", *arguments]
         run = CHILDREN.Process(target=run_pytest, args=(self.folder, command, environment))
         run.start()
-        run.join()
-        return run.exitcode, (self.folder / "said.txt").read_text("utf-8"), self.messages()
+        return run
 
     def messages(self):
         report, messages = self.folder / "report.xml", {}

@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 
 import pytest
 import torch
@@ -461,6 +462,41 @@ def test_update_writes_what_the_check_then_accepts(tmp_path):
     assert "tensor([9.])" in other.read_text(), "only the named pages are written"
     assert set(json.loads((tmp_path / "verified/cpu.json").read_text())["page"]["cells"]) == {"setup", "sums", "last"}
     assert project.pytest("snippets/page.md")[0] == 0
+
+
+HALF_WRITTEN = """
+import pathlib, time
+
+write = pathlib.Path.write_text
+
+def write_half(path, text, **how):
+    if "{name}" not in path.name:
+        return write(path, text, **how)
+    write(path, text[: len(text) // 2], **how)
+    time.sleep(60)
+
+pathlib.Path.write_text = write_half
+"""
+
+
+@pytest.mark.parametrize("written", ["verified/cpu.json", "snippets/page.md"])
+def test_a_kill_in_the_middle_of_an_update_leaves_every_file_whole(tmp_path, written):
+    project = Project(tmp_path)
+    page = project.add("page", ("sums", "print(1)\n", "0\n"))
+    project.pytest("snippets", "--record")
+    before = {path: path.read_text() for path in (page, tmp_path / "verified/cpu.json")}
+    path = tmp_path / written
+    conftest = tmp_path / "conftest.py"
+    conftest.write_text(conftest.read_text() + HALF_WRITTEN.replace("{name}", path.name))
+    run = project.start("snippets", "--update", "--record")
+    while not list(path.parent.glob(f".{path.name}.*")):
+        assert run.is_alive()
+        time.sleep(0.05)
+    run.kill()
+    run.join()
+    assert path.read_text() == before[path]
+    assert page.read_text() == before[page]
+    assert json.loads((tmp_path / "verified/cpu.json").read_text())["page"]["cells"].keys() <= {"sums"}
 
 
 def test_update_refuses_what_is_not_the_same_twice_and_keeps_the_file(tmp_path):

@@ -1,27 +1,38 @@
 """`mkdocs serve`: an edit is shown, a mistake is reported, and the preview outlives it."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 
 import pytest
 
 from tests.browser import site
+from tools.site import hooks, search
 
 LIMIT = 60  # seconds; a busy machine needs some
 
 
 @pytest.fixture
 def preview(project):
-    """A preview of the Chinese pages alone; what it says, the page that it shows, and its folder."""
+    """A preview of the Chinese pages alone: what it says and shows, its project, and the folder that it builds in."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
-    log = project.parent / "log"
-    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "ONLY_LANGUAGE": "zh", "PYTHONUNBUFFERED": "1"}
+    log, scratch = project.parent / "log", project.parent / "scratch"
+    scratch.mkdir()
+    environment = {
+        **os.environ,
+        "NO_MKDOCS_2_WARNING": "1",
+        "ONLY_LANGUAGE": "zh",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONUNBUFFERED": "1",
+        "TMPDIR": str(scratch),
+    }
     with log.open("wb") as output:
         server = subprocess.Popen(
             [sys.executable, "-m", "mkdocs", "serve", "-a", address],
@@ -30,14 +41,14 @@ def preview(project):
             stdout=output,
             stderr=output,
         )
-        yield Preview(server, project, log, f"http://{address}{site.PREFIX}")
+        yield Preview(server, project, log, scratch, f"http://{address}{site.PREFIX}")
         server.terminate()
         server.wait()
 
 
 class Preview:
-    def __init__(self, server, project, log, url):
-        self.server, self.project, self.log, self.url = server, project, log, url
+    def __init__(self, server, project, log, scratch, url):
+        self.server, self.project, self.log, self.scratch, self.url = server, project, log, scratch, url
 
     def said(self):
         return self.log.read_text("utf-8")
@@ -75,3 +86,40 @@ def test_the_preview_shows_an_edited_cell_reports_a_mistake_and_recovers(preview
 
     source.write_text(good + "\n\nMended again.\n", encoding="utf-8")
     preview.wait(lambda: "Mended again." in preview.shows(page))
+
+
+def files(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_kill_in_the_middle_of_a_build_leaves_the_project_as_it_is(preview):
+    preview.wait(lambda: "<article" in preview.shows("masks/causal/"))
+    source = preview.project / "docs/zh/masks/causal.md"
+    source.write_text(source.read_text("utf-8") + "\n\nMore.\n", encoding="utf-8")
+    before, builds = files(preview.project), preview.said().count("Building documentation")
+    preview.wait(lambda: preview.said().count("Building documentation") > builds)
+    preview.server.kill()
+    preview.server.wait()
+    assert "Documentation built" not in preview.said().rpartition("Building documentation")[2]
+    assert files(preview.project) == before
+
+
+def test_a_preview_that_is_ended_ends_quietly_and_leaves_nothing_behind(preview):
+    """Even while its search is being indexed."""
+    preview.wait(lambda: "<article" in preview.shows("masks/causal/"))
+    source = preview.project / "docs/zh/masks/causal.md"
+    source.write_text(source.read_text("utf-8") + "\n\nMore.\n", encoding="utf-8")
+    preview.wait(lambda: "More." in preview.shows("masks/causal/"))
+    preview.server.send_signal(signal.SIGINT)
+    preview.server.wait(LIMIT)
+    assert "Traceback" not in preview.said()
+    assert files(preview.scratch) == {}
+
+
+def test_the_end_of_a_preview_waits_for_its_search():
+    """Or its folders would be removed while they are written."""
+    indexing = threading.Thread(target=time.sleep, args=(0.3,))
+    search.background.append(indexing)
+    indexing.start()
+    hooks.on_shutdown()
+    assert not indexing.is_alive()
