@@ -58,7 +58,7 @@ def article(built):
     """The page as Markdown that every generator reads."""
     text = (built / PAGE.path / "index.md").read_text("utf-8")
     drawn = re.search(r"!\[[^]]*\]\([^)]*assets/([\w./-]+)\)", PAGE.source.read_text("utf-8"))[1]
-    picture = inline_pictures(f'<img alt="" src="assets/{drawn}">', site.ROOT / "docs/assets")
+    picture = inline_pictures(f'<img alt="" src="assets/{drawn}">', site.ROOT / "docs/assets", {})
     text = PICTURE.sub(lambda match: picture.replace('""', f'"{html.escape(match[1])}"', 1).replace("\n", ""), text)
     parts = FENCE.split(text)
     parts[::2] = [FORMULA.sub(formula, part) for part in parts[::2]]

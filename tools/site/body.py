@@ -30,7 +30,7 @@ TOO_FINE = re.compile(r"(\.\d)\d+")
 DECLARATION = re.compile(r"([\w-]+):\s*([^;]+)")
 INDENT = re.compile(r"\n +")
 SCRIPT = re.compile(r"<script|\son\w+\s*=", re.I)
-GAP = "\0"
+GAP = "\0"  # no page has one
 ROOT_ATTRIBUTE = re.compile(r'\s(?:aria-label|class|height|role|width|xmlns)="[^"]*"')
 
 

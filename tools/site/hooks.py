@@ -120,9 +120,10 @@ def on_env(env, config, files):
     language, template = config.plugins["i18n"].current_language, env.get_template("partials/social.html")
     with plain_errors():
         said = explorers.words(Path(shown(ROOT / "languages/explorers.csv")), language)
-    folders = Path(shown(ROOT / "theme/explorers")), Path(shown(ROOT / "verified/explorers"))
-    config.extra["explorers"] = said, [read_text(path) for folder in folders for path in sorted(folder.iterdir())]
-    config.extra["draw_explorer"] = explorers.drawing(env, folders[1], said)
+    golden = Path(shown(ROOT / "verified/explorers"))
+    drawn_from = *sorted(ROOT.glob("theme/explorers/*.html")), *sorted(golden.glob("*.json"))
+    config.extra["explorers"] = said, [read_text(path) for path in drawn_from]
+    config.extra["draw_explorer"] = explorers.drawing(env, golden, said)
     attention = front.attention(ROOT / "snippets")
     write(Path(config.site_dir, SOCIAL.format(language)), pictures.social(template, config, attention))
     icon = pictures.touch_icon(ROOT / "theme" / config.theme["favicon"])
