@@ -95,6 +95,17 @@ def test_paper_has_the_article_and_no_menus(tab):
     expect(opened.locator("article")).to_be_visible()
 
 
+def test_on_paper_a_cell_a_figure_and_a_table_stay_whole_and_a_heading_with_its_text(tab):
+    opened = tab.open("masks/causal/")
+    opened.emulate_media(media="print")
+    broken = """() => [...document.querySelectorAll("article :is(.highlight, .output, .picture, .wide, .explorer)")]
+        .filter(part => getComputedStyle(part).breakInside !== "avoid").map(part => part.className)"""
+    assert opened.evaluate(broken) == []
+    parted = """() => [...document.querySelectorAll("article :is(h2, h3)")]
+        .filter(part => getComputedStyle(part).breakAfter !== "avoid").map(part => part.textContent)"""
+    assert opened.evaluate(parted) == []
+
+
 @pytest.mark.parametrize("language", site.LANGUAGES)
 def test_a_whole_program_is_shown_before_it_is_copied(tab, language):
     page = site.Page(language, "masks/causal")
