@@ -87,6 +87,16 @@ def test_the_first_stop_of_the_keyboard_leads_past_the_menu(tab):
     assert opened.evaluate("document.activeElement.closest('article') !== null")
 
 
+def test_a_folded_answer_opens_by_pointer_and_by_keyboard(tab):
+    opened = tab.open("masks/causal/")
+    pointed, focused = opened.locator("article details").all()[:2]
+    pointed.locator("summary").click()
+    focused.locator("summary").focus()
+    opened.keyboard.press("Enter")
+    for answer in (pointed, focused):
+        expect(answer).to_have_attribute("open", "")
+
+
 def test_paper_has_the_article_and_no_menus(tab):
     opened = tab.open("masks/causal/")
     opened.emulate_media(media="print")
