@@ -76,7 +76,9 @@ def write(folder, files):
 
 
 def run(folder, *command):
-    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    done = subprocess.run(command, cwd=folder, capture_output=True, encoding="utf-8")
+    if done.returncode:
+        sys.exit(f"{' '.join(command)} failed: {done.stdout}{done.stderr}")
 
 
 def starlight(folder, text):

@@ -427,5 +427,6 @@ def test_only_pages_with_an_explorer_load_one(built):
     for page in site.PAGES:
         html = (built / page.path / "index.html").read_text("utf-8")
         names = re.findall(r'class="explorer" id="([\w-]+)"', html)
-        wanted = ["explorers.css", *(f"{name}.js" for name in ("kernel", "explorer", *names))] if names else []
+        kernel = ["kernel.js"] if {"mask-painter", "one-query"}.intersection(names) else []
+        wanted = ["explorers.css", *kernel, "explorer.js", *(f"{name}.js" for name in names)] if names else []
         assert re.findall(r'assets/explorers/([\w.-]+)"', html) == wanted

@@ -30,9 +30,16 @@ def draw(tmp_path):
 
 
 def test_a_link_of_a_page_to_itself_becomes_an_explorer_and_no_other_link(draw):
-    body, names = show(PAGE, draw)
-    assert names == ["a-figure"]
+    body, scripts = show(PAGE, draw)
+    assert scripts == ["explorer", "a-figure"]
     assert body == 'Move it: 1 plus8 m\n<p><a href="#a-figure">There</a> it is.</p>'
+
+
+@pytest.mark.parametrize("name", torch_side.EXPLORERS)
+def test_an_explorer_that_computes_comes_with_the_kernel_and_no_other(name):
+    script = (ROOT / f"theme/assets/explorers/{name}.js").read_text("utf-8")
+    _, scripts = show(f'<p><a href="#{name}" id="{name}">Move it</a></p>', lambda *_: "")
+    assert scripts == [*["kernel"] * ("kernel." in script), "explorer", name]
 
 
 def test_a_page_may_begin_with_another_state(draw):

@@ -20,6 +20,8 @@ from tools.site.outputs import tone_of
 
 LINK = re.compile(r'<p><a href="[^"]*#([\w-]+)" id="\1"(?: state="([^"]*)")?>(.*?)</a></p>', re.S)
 
+COMPUTING = {"mask-painter", "one-query"}  # with the kernel
+
 
 def words(path, language):
     """What the explorers say in a language, or in English while it has no words."""
@@ -27,9 +29,10 @@ def words(path, language):
 
 
 def show(body, draw):
-    """A page's body with its explorers, and their names; `draw` makes one of its name, its state and its words."""
+    """A page's body with its explorers, and their scripts; `draw` makes one of its name, its state and its words."""
     names = [link[1] for link in LINK.finditer(body)]
-    return LINK.sub(lambda link: draw(*link.groups("")), body), names
+    kernel = ["kernel"] if COMPUTING.intersection(names) else []
+    return LINK.sub(lambda link: draw(*link.groups("")), body), [*kernel, "explorer", *names] if names else []
 
 
 def drawing(env, folder, said):
