@@ -5,7 +5,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 import urllib.request
 
@@ -86,6 +85,7 @@ def test_the_preview_shows_an_edited_cell_reports_a_mistake_and_recovers(preview
 
     source.write_text(good + "\n\nMended again.\n", encoding="utf-8")
     preview.wait(lambda: "Mended again." in preview.shows(page))
+    preview.wait(lambda: '"zh"' in preview.shows("pagefind/pagefind-entry.json"))
 
 
 def files(folder):
@@ -116,10 +116,20 @@ def test_a_preview_that_is_ended_ends_quietly_and_leaves_nothing_behind(preview)
     assert files(preview.scratch) == {}
 
 
-def test_the_end_of_a_preview_waits_for_its_search():
-    """Or its folders would be removed while they are written."""
-    indexing = threading.Thread(target=time.sleep, args=(0.3,))
-    search.background.append(indexing)
-    indexing.start()
-    hooks.on_shutdown()
-    assert not indexing.is_alive()
+@pytest.mark.parametrize("event", [lambda: hooks.on_pre_build({}), hooks.on_shutdown], ids=["next build", "end"])
+def test_the_search_of_a_preview_is_given_up_when_its_folder_goes(monkeypatch, tmp_path, caplog, event):
+    """Or the folder would be emptied while it is written."""
+    site_dir, slow = tmp_path / "site", tmp_path / "slow"
+    site_dir.mkdir()
+    slow.write_text("#!/bin/sh\nexec sleep 60\n", encoding="utf-8")
+    slow.chmod(0o755)
+    monkeypatch.setattr(search, "get_executable", lambda: str(slow))
+    search.index_in_background(site_dir)
+    [(thread, _)] = search.background
+    time.sleep(0.5)
+    assert thread.is_alive()
+    start = time.monotonic()
+    event()
+    assert not thread.is_alive()
+    assert time.monotonic() - start < 10
+    assert not caplog.records

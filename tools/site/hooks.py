@@ -304,11 +304,11 @@ def on_post_template(output_content, template_name, config):
 
 
 def on_pre_build(config):
-    search.wait()
+    search.stop()
 
 
 def on_shutdown():
-    search.wait()
+    search.stop()
 
 
 @event_priority(-200)

@@ -5,6 +5,7 @@ of the pages that has one more space at each boundary of these, marked by a word
 query likewise, and takes the marked spaces out of what it shows.
 """
 
+import contextlib
 import json
 import logging
 import re
@@ -33,43 +34,60 @@ log = logging.getLogger(f"mkdocs.{__name__}")
 background = []
 
 
-def index(site):
-    """Index every built page that has a `data-pagefind-body`."""
+def index(site, stopped=None):
+    """Index every built page that has a `data-pagefind-body`, until the event `stopped`."""
+    stopped = stopped or threading.Event()
     output = Path(site, "pagefind")
     shutil.rmtree(output, ignore_errors=True)
     with TemporaryDirectory() as copy:
         for path in Path(site).rglob("*.html"):
+            if stopped.is_set():
+                return
             if page := ARTICLE.search(path.read_text("utf-8")):
                 spaced = Path(copy, path.relative_to(site))
                 spaced.parent.mkdir(parents=True, exist_ok=True)
                 spaced.write_text(page[1] + space_words(UNREAD.sub("", page[2])), encoding="utf-8")
-        command = [get_executable(), "--site", copy, "--output-path", output, "--exclude-selectors", ".headerlink"]
-        run = subprocess.run(command, capture_output=True, encoding="utf-8")
-    if run.returncode:
-        raise SourceError(f"Pagefind could not write the search index: {run.stderr.strip() or run.stdout.strip()}")
+        run_pagefind(copy, output, stopped)
+    if stopped.is_set():
+        return
     for unused in output.glob("pagefind-[!ew]*"):  # its own dialogs
         unused.unlink()
     entry = output / "pagefind-entry.json"  # the only file whose order changes from run to run
     entry.write_text(json.dumps(json.loads(entry.read_text("utf-8")), sort_keys=True), encoding="utf-8")
 
 
+def run_pagefind(site, output, stopped):
+    command = [get_executable(), "--site", site, "--output-path", output, "--exclude-selectors", ".headerlink"]
+    run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8")
+    while run.returncode is None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            said, _ = run.communicate(timeout=0.05)
+        if stopped.is_set():
+            run.kill()
+    if run.returncode and not stopped.is_set():
+        raise SourceError(f"Pagefind could not write the search index: {said.strip()}")
+
+
 def index_in_background(site):
     """Index the pages of a preview while it is shown already."""
+    stopped = threading.Event()
 
     def attempt():
         try:
-            index(site)
-        except (OSError, SourceError) as error:  # the preview may have ended
+            index(site, stopped)
+        except (OSError, SourceError) as error:
             log.warning("the search of this preview is not ready: %s", error)
 
-    background.append(threading.Thread(target=attempt, daemon=True))
-    background[-1].start()
+    background.append((threading.Thread(target=attempt, daemon=True), stopped))
+    background[-1][0].start()
 
 
-def wait():
-    """Wait for the index of the build before, whose folder is about to be emptied or removed."""
+def stop():
+    """Stop indexing, since the folder of the preview is about to be emptied or removed."""
     while background:
-        background.pop().join()
+        thread, stopped = background.pop()
+        stopped.set()
+        thread.join()
 
 
 def space_words(article):
