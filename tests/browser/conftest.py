@@ -10,6 +10,13 @@ from tests.browser import site
 
 LIMIT = 20_000  # milliseconds; a busy machine needs some
 expect.set_options(timeout=LIMIT)
+COPY = """async cell => {
+    await navigator.clipboard.writeText("nothing yet")
+    cell.querySelector("[data-copy]").click()
+    for (let frames = 0; frames < 300 && await navigator.clipboard.readText() === "nothing yet"; frames++)
+        await new Promise(requestAnimationFrame)
+    return navigator.clipboard.readText()
+}"""
 
 
 @pytest.fixture(scope="session")
@@ -60,13 +67,8 @@ class Tab:
         self.page.locator("article details > summary").evaluate_all("parts => parts.forEach(part => part.click())")
 
     def copy(self, number):
-        """Click the copy button of a cell, counted from 0; return what is on the clipboard then."""
-        self.page.evaluate("navigator.clipboard.writeText('nothing yet')")
-        cell = self.page.locator("article .language-python").nth(number)
-        cell.hover()
-        cell.locator("[data-copy]").click()
-        self.page.wait_for_function("async () => await navigator.clipboard.readText() !== 'nothing yet'")
-        return self.page.evaluate("navigator.clipboard.readText()")
+        """Press the copy button of a cell, counted from 0; return what is on the clipboard then."""
+        return self.page.locator("article .language-python").nth(number).evaluate(COPY)
 
 
 @contextlib.contextmanager

@@ -136,7 +136,7 @@ def test_a_whole_program_is_shown_before_it_is_copied(tab, language):
 
 def test_who_copies_hears_it(tab):
     opened = tab.open("it/masks/causal/")
-    tab.copy(0)
+    opened.locator(".cell-tools [data-copy]").first.click()
     expect(opened.locator("#said")).to_have_text(text("it", "copied"))
     expect(opened.locator("#said")).to_have_text("")
 
