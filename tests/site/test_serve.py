@@ -94,8 +94,8 @@ def files(folder):
 
 def test_a_kill_in_the_middle_of_a_build_leaves_the_project_as_it_is(preview):
     preview.wait(lambda: "<article" in preview.shows("masks/causal/"))
-    source = preview.project / "docs/zh/masks/causal.md"
-    source.write_text(source.read_text("utf-8") + "\n\nMore.\n", encoding="utf-8")
+    settings = preview.project / "mkdocs.yml"  # of which every page is made anew
+    settings.write_text(settings.read_text("utf-8") + "# more\n", encoding="utf-8")
     before, builds = files(preview.project), preview.said().count("Building documentation")
     preview.wait(lambda: preview.said().count("Building documentation") > builds)
     preview.server.kill()
