@@ -88,6 +88,13 @@ def test_the_preview_shows_an_edited_cell_reports_a_mistake_and_recovers(preview
     preview.wait(lambda: '"zh"' in preview.shows("pagefind/pagefind-entry.json"))
 
 
+def test_a_new_description_of_a_page_without_a_text_of_its_own_is_shown(preview):
+    source = preview.project / "docs/zh/foundations/softmax.md"
+    for words in ("First words of it.", "Second words of it."):
+        source.write_text(f"---\ndescription: {words}\nbehind: all\n---\n", encoding="utf-8")
+        preview.wait(lambda words=words: words in preview.shows("foundations/softmax/"))
+
+
 def files(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 

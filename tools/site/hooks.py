@@ -156,7 +156,8 @@ def on_pre_page(page, config, files):
 
 def on_page_markdown(markdown, page, config, files):
     """Read the page, and make its notebook to download and its plain Markdown for machines."""
-    source = markdown, config.extra["source"], page.cells, [file.src_uri for file in files], read_text(page.text_file)
+    texts = markdown, page.meta, read_text(page.text_file), config.extra["source"]
+    source = *texts, page.cells, [file.src_uri for file in files]
     read = kept(("read", page.file.src_uri), source, lambda: read_page(markdown, page, config, files))
     markdown, page.meta, page.notebook, page.plain, page.figures, measured = read
     page.meta = page.meta | {"description": escape(page.meta.get("description", config.site_description))}
