@@ -227,7 +227,7 @@ def bench_bytes(folder):
 def bench_peers(built, folder):
     """The build of the site, and a first visit to one page of it, here and by the peers."""
     for name, function in (
-        ("this site", functools.partial(site.build, folder / "own")),
+        ("this site", peers.own(folder / "own")),
         ("Zensical", peers.zensical(folder / "zensical")),
     ):
         say(f"build of all pages, {name}", f"{min(processor(function) for _ in range(3)):.1f} s", "of work")

@@ -2,7 +2,7 @@
 
 For the bytes of a visit the peers get an article as Markdown with its formulas in MathML and its picture inline, and
 nothing else: one page in one language, each generator as it comes. For the time of a build Zensical, which reads the
-same Markdown with the same extensions, gets all pages in all languages.
+same Markdown with the same extensions, gets all pages in all languages; each of the two has an environment of its own.
 """
 
 import html
@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 from tests.browser import site
@@ -114,6 +115,14 @@ def python_with(folder, *packages):
     python = str(next(path for path in folder.glob("env/*/python*") if path.is_file()))
     run(folder, python, "-m", "pip", "install", *packages)
     return python
+
+
+def own(folder):
+    """A function that builds this site with what its build needs, and nothing else, installed."""
+    groups = tomllib.loads((site.ROOT / "pyproject.toml").read_text("utf-8"))["dependency-groups"]
+    folder.mkdir(parents=True)
+    python = python_with(folder, *groups["docs"], "-c", str(site.ROOT.resolve() / "constraints.txt"))
+    return lambda: run(site.ROOT, python, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder / "site"))
 
 
 def zensical(folder):

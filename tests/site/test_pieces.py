@@ -8,7 +8,8 @@ import pytest
 
 from tools.cells.source import Cell, SourceError
 from tools.notebooks import dump, notebook, with_links, with_places
-from tools.site.body import explain_tints, inline_pictures, name_cells, show_figures, show_outputs, words_of_pictures
+from tools.site import body
+from tools.site.body import explain_tints, inline_pictures, show_cells, show_figures, words_of_pictures
 from tools.site.checks import check_port, nav_pages
 from tools.site.font import characters, italic
 from tools.site.mathematics import to_mathml
@@ -153,22 +154,34 @@ def test_the_words_of_a_picture_are_those_of_the_language_and_its_code_stays(tmp
     assert shown("en") == shown("ja") == words
 
 
-def test_only_a_text_block_below_the_mark_is_an_output():
-    block = '<div class="language-text highlight"><pre><span></span><code>a &lt; b\n</code></pre></div>'
-    text = {"output": 'the "output"', "rows": "rows: {names}", "columns": "columns: {names}"}
-    assert show_outputs(block, [], text) == block
-    marked = f"<!--pytest-codeblocks:expected-output-->\n{block}"
-    shown = show_outputs(marked, [], text)
-    assert "<pre><code>a &lt; b\n</code></pre>" in shown
-    assert 'aria-label="the &quot;output&quot;"' in shown
+TEXT = {"output": 'the "output"', "rows": "rows: {names}", "columns": "columns: {names}"}
+PLACE = '<div class="cell"></div>'
+
+
+def test_cells_go_into_their_places_and_a_block_of_the_page_stays_what_it_is():
+    page = 'Text:\n--8<-- "a/b.md:data"\n\n??? tip\n\n    --8<-- "a/b.md:show"\n\n```python\n1\n```\n'
+    assert body.with_places(page) == f"Text:\n\n{PLACE}\n\n\n??? tip\n\n\n    {PLACE}\n\n\n```python\n1\n```\n"
+    cells = [Cell("data", "x = 1 < 2\n", None, 2, 4), Cell("show", "print(x)\n", "a < b\n", 2, 4)]
+    block = '<div class="language-python highlight"><pre>1</pre></div>'
+    html = show_cells(f"{block}{PLACE}<p>{PLACE}</p>", cells, {}, TEXT)
+    assert html.startswith(f'{block}<div class="language-python highlight" id="cell-data"><pre>')
+    assert "</pre></div></p>" not in html
+    assert "<pre><code>a &lt; b\n</code></pre>" in html
+    assert re.findall('<div class="([^ ]*).*?" (?:id|role)="(.*?)"', html) == [
+        ("language-python", "cell-data"),
+        ("language-python", "cell-show"),
+        ("output", "group"),
+    ]
 
 
 def test_the_name_of_an_output_says_the_names_of_its_rows_and_columns():
-    text = {"output": "Output", "rows": "rows: {names}", "columns": "columns: {names}"}
-    matrix = '<div class="language-text highlight"><pre><span></span><code>tensor([[1, 2]])\n</code></pre></div>'
-    names = [{"rows": ("<pad>",), "columns": ("b", "c")}, {"rows": (), "columns": ()}]
-    shown = show_outputs(f"<!--pytest-codeblocks:expected-output-->\n{matrix}" * 2, names, text)
-    assert re.findall('aria-label="(.*?)"', shown) == ["Output · rows: &lt;pad&gt; · columns: b c", "Output"]
+    cells = [
+        Cell("named", "x\n", "tensor([[1, 2]])\n", 2, 4, rows=("<pad>",), columns=("b", "c")),
+        Cell("plain", "x\n", "tensor([[1, 2]])\n", 2, 4),
+    ]
+    shown = show_cells(PLACE * 2, cells, {}, TEXT)
+    said = "the &quot;output&quot;"
+    assert re.findall('aria-label="(.*?)"', shown) == [f"{said} · rows: &lt;pad&gt; · columns: b c", said]
 
 
 def test_what_tints_mean_stands_below_the_first_tinted_output_alone():
@@ -180,22 +193,13 @@ def test_what_tints_mean_stands_below_the_first_tinted_output_alone():
     assert explain_tints(plain, "words") == plain
 
 
-def test_each_cell_gets_an_address_of_its_name_and_a_command_none():
-    block = '<div class="language-{} highlight"><pre><span></span><code>x\n</code></pre></div>'
-    named = name_cells(block.format("python") + block.format("sh") + block.format("python"), ["data", "show"], {})
-    assert re.findall('<div class="language-(.*?) highlight"(.*?)>', named) == [
-        ("python", ' id="cell-data"'),
-        ("sh", ""),
-        ("python", ' id="cell-show"'),
-    ]
-
-
 def test_where_a_cell_ran_stands_below_its_output_and_its_plots():
-    block = '<div class="{} highlight"><pre><code>x\n</code></pre></div>'
-    code, shown, plot = block.format("language-python"), block.format("output"), '<div class="plot"><svg></svg></div>'
-    html = name_cells(f"{code}{shown}{plot}\n{plot}{code}{plot}", ["time", "other"], {"time": "On a <fast> machine"})
-    assert re.sub(' id=".*?"', "", html) == (
-        f'{code}{shown}{plot}\n{plot}<p class="ran-on">On a &lt;fast&gt; machine</p>{code}{plot}'
+    plot = '<div class="plot"></div>'
+    cells = [Cell("time", "x\n", "1\n", 2, 4), Cell("other", "x\n", None, 2, 4)]
+    html = show_cells(f"{PLACE}{plot}\n{plot}{PLACE}{plot}", cells, {"time": "On a <fast> machine"}, TEXT)
+    box = r'<div class="(?:language|output).*?</code></pre></div>'
+    assert re.sub(box, "box", html, flags=re.S) == (
+        f'boxbox{plot}\n{plot}<p class="ran-on">On a &lt;fast&gt; machine</p>box{plot}'
     )
 
 

@@ -5,20 +5,16 @@ import re
 from itertools import chain, zip_longest
 from pathlib import Path
 
-from tools.cells.source import OUTPUT_MARK, SourceError, read_text
+from tools.cells.source import INCLUDE, SourceError, read_text
 from tools.glossary import read_rows
 from tools.notebooks import PLACE
 from tools.site.checks import shown
+from tools.site.once import block
 from tools.site.outputs import legend, show
 
-OUTPUT = re.compile(
-    rf'{OUTPUT_MARK}\s*<div class="language-text highlight"><pre><span></span><code>(.*?)</code></pre></div>', re.S
-)
-CELL = re.compile(
-    r'<div class="language-python .*?</code></pre></div>(?:\s*<div class="output .*?</code></pre></div>)?'
-    r'(?:\s*<div class="plot">.*?</div>)*',
-    re.S,
-)
+INCLUDED = re.compile(rf"^{INCLUDE.pattern}$", re.M)
+CELL = '<div class="cell"></div>'  # the place of a cell, which Markdown need not read; in a folded block it does
+SHOWN = re.compile(rf"(?:<p>)?{CELL}(?:</p>)?((?:\s*{PLACE})*)")
 TINTED = re.compile(
     r'<h2 id="reading">.*?</ul>|<div class="output (?:(?!</pre>).)*<span class="(?:(?!</pre>).)*</pre></div>', re.S
 )
@@ -40,24 +36,37 @@ def change_text(body, markup, change):
     return "".join(chain.from_iterable(zip_longest(text, (match[0] for match in markup.finditer(body)), fillvalue="")))
 
 
-def show_outputs(body, names, text):
-    """Each printed output as a box that joins its code; the search leaves it out.
+def with_places(markdown):
+    """The Markdown of a page, in it a place for each cell that it shows; a place is a paragraph of its own."""
+    return INCLUDED.sub(rf"\n\1{CELL}\n", markdown)
 
-    `names` are those of the rows and columns of one output after the other, `text` the words of the language.
+
+def show_cells(body, cells, ran_on, text):
+    """The cells of a page in their places; below each and its figures what is said of where it ran, nothing below most.
+
+    `ran_on` are these sentences by the names of cells, `text` the words of the language.
     """
-    names = iter(names)
+    cells = iter(cells)
 
-    def box(match):
-        axes = next(names, {})  # a lab has none
-        said = [text["output"], *(text[axis].format(names=" ".join(named)) for axis, named in axes.items() if named)]
-        return (
-            f'<div class="output no-copy" role="group" aria-label="{html.escape(" · ".join(said))}" '
-            f"data-pagefind-ignore><pre>{show(html.unescape(match[1]), **axes)}</pre></div>"
-        )
+    def shown(place):
+        cell = next(cells)
+        code = block(cell.code, "python").replace('">', f'" id="cell-{cell.name}">', 1)
+        sentence = ran_on.get(cell.name)
+        below = f'<p class="ran-on">{html.escape(sentence)}</p>' if sentence else ""
+        return code + output(cell, text) + place[1] + below
 
-    # In a folded block Python-Markdown takes a cell with an output for a paragraph.
-    body = OUTPUT.sub(box, body)
-    return body.replace('<p><div class="language-', '<div class="language-').replace("</pre></div></p>", "</pre></div>")
+    return SHOWN.sub(shown, body)
+
+
+def output(cell, text):
+    """What a cell prints as a box that joins its code; the search leaves it out."""
+    if not cell.output:
+        return ""
+    said = [text["output"], *(text[axis].format(names=" ".join(named)) for axis, named in cell.names.items() if named)]
+    return (
+        f'<div class="output no-copy" role="group" aria-label="{html.escape(" · ".join(said))}" '
+        f"data-pagefind-ignore><pre>{show(cell.output, **cell.names)}</pre></div>"
+    )
 
 
 def explain_tints(body, words):
@@ -68,19 +77,6 @@ def explain_tints(body, words):
 def scrolling_tables(body):
     """Each table of a page in a box of its own, which a reader can move sideways where it is wider than the screen."""
     return body.replace("<table>", '<div class="wide" tabindex="0"><table>').replace("</table>", "</table></div>")
-
-
-def name_cells(body, names, ran_on):
-    """Each cell with an address of its name, and below it what is said of where it ran; nothing below most."""
-    names = iter(names)
-
-    def named(match):
-        name = next(names, "")
-        sentence = ran_on.get(name)
-        cell = match[0].replace('">', f'" id="cell-{name}">', 1)
-        return cell + (f'<p class="ran-on">{html.escape(sentence)}</p>' if sentence else "")
-
-    return CELL.sub(named, body)
 
 
 def words_of_pictures(path, language):

@@ -193,7 +193,7 @@ def read_page(markdown, page, config, files):
             markdown, _ = get_data(read_text(page.text_file))
         made = notebooks.notebook(markdown, page.cells, absolute)
     dumped = notebooks.dump(made) if page.cells else None
-    return markdown, meta, dumped, plain.page(made, page.canonical_url), figures, measured
+    return body.with_places(markdown), meta, dumped, plain.page(made, page.canonical_url), figures, measured
 
 
 def keep_rendered(page, source):
@@ -225,12 +225,11 @@ def on_page_content(html, page, config, files):
 def finished_body(html, page, config, files):
     with plain_errors():
         html = to_mathml(html, page.text_file)
-    names = [cell.names for cell in page.cells if cell.output]
-    html = body.show_outputs(html, names, config.extra["text"])
-    html = body.name_cells(body.scrolling_tables(html), [cell.name for cell in page.cells], page.ran_on)
+    html = body.scrolling_tables(html)
     if page.slug != GLOSSARY and page.behind != freshness.ALL:
         [glossary] = [file for file in files.documentation_pages() if file.norm_src_uri == f"{GLOSSARY}.md"]
         html = config.extra["terms"].link(html, utils.get_relative_url(glossary.url, page.url))
+    html = body.show_cells(html, page.cells, page.ran_on, config.extra["text"])
     return body.show_figures(body.explain_tints(html, config.extra["text"]["legend"]), page.figures)
 
 

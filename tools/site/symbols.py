@@ -67,14 +67,20 @@ def names_in(program):
         imported_here, methods = defined(code)
         meant |= imported_here
         own |= methods
-    return dict.fromkeys(used(ast.parse(program[-1]), meant, OWNERS.keys() - own))
+    return dict.fromkeys(used(nodes(program[-1]), meant, OWNERS.keys() - own))
+
+
+@functools.cache
+def nodes(code):
+    """The syntax tree of a part of a program, from the outside in."""
+    return list(ast.walk(ast.parse(code)))
 
 
 @functools.cache
 def defined(code):
     """What each name stands for that a cell imports, and the methods that it defines itself."""
-    nodes = list(ast.walk(ast.parse(code)))
-    return imports(nodes), {node.name for node in nodes if isinstance(node, ast.FunctionDef) and is_method(node)}
+    methods = {node.name for node in nodes(code) if isinstance(node, ast.FunctionDef) and is_method(node)}
+    return imports(nodes(code)), methods
 
 
 def is_method(function):
@@ -91,19 +97,20 @@ def imports(nodes):
     return meant
 
 
-def used(node, meant, methods):
+def used(nodes, meant, methods):
     """The names in a part of a program: of packages, of methods, of arguments."""
-    if name := imported(node, meant):
-        package, _, rest = name.partition(".")
-        if package in PACKAGES and rest and rest.rpartition(".")[2] not in NOBODY_ASKS.split():
-            yield short(name)
-        return
-    if isinstance(node, ast.Attribute) and node.attr in methods:
-        yield f"{OWNERS[node.attr]}.{node.attr}"
-    if isinstance(node, ast.keyword) and node.arg in ARGUMENTS.split():
-        yield f"{node.arg}="
-    for child in ast.iter_child_nodes(node):
-        yield from used(child, meant, methods)
+    arguments, nobody_asks = ARGUMENTS.split(), NOBODY_ASKS.split()
+    inside = set()  # of a longer name
+    for node in nodes:
+        if isinstance(node, ast.keyword) and node.arg in arguments:
+            yield f"{node.arg}="
+        elif name := imported(node, meant):
+            inside.add(getattr(node, "value", None))
+            package, _, rest = name.partition(".")
+            if node not in inside and package in PACKAGES and rest and rest.rpartition(".")[2] not in nobody_asks:
+                yield short(name)
+        elif isinstance(node, ast.Attribute) and node.attr in methods:
+            yield f"{OWNERS[node.attr]}.{node.attr}"
 
 
 def imported(node, meant):
