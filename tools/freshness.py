@@ -87,7 +87,7 @@ def front_matter(path):
 def fields(text, path):
     """The fields that a text holds as YAML; `SourceError` where one is not what it must be."""
     try:
-        front = yaml.safe_load(text) or {}
+        front = yaml.load(text, yaml.CSafeLoader) or {}
     except yaml.YAMLError as error:
         line = error.problem_mark.line + 2 if hasattr(error, "problem_mark") else 1
         said = getattr(error, "problem", None) or error.reason

@@ -18,6 +18,7 @@ reason:
 
 import csv
 import re
+from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -135,15 +136,16 @@ def inflected(word, language):
     return re.escape(word)
 
 
-def expression(form, language):
-    """A pattern for a form. Its capitals count; each space may be a line break, or none beside a Han character."""
+@cache
+def pattern(form, language):
+    """What finds a form. Its capitals count; each space may be a line break, or none beside a Han character."""
     *first, last = form.split(" ")
     first = map(re.escape, first) if language == "en" else (inflected(word, language) for word in first)
     start = "" if HAN.match(form[0]) else r"(?<!\w)"
     end = "" if HAN.match(form[-1]) else r"(?!\w)"
     gap = r"\s*" if HAN.search(form) else r"(?:\s+|(?<=’))"
     case = "i" if form.islower() else ""
-    return f"{start}(?{case}:{gap.join((*first, inflected(last, language)))}){end}"
+    return re.compile(f"{start}(?{case}:{gap.join((*first, inflected(last, language)))}){end}")
 
 
 def beginning(form):
@@ -165,16 +167,19 @@ class Finder:
     def __init__(self, terms, language, *columns):
         self.owners = {form: term for term in terms for form in term.forms(*columns)}
         others = [form for term in terms for form in term.forms(f"not_{language}")] if self.owners else []
-        self.patterns = {form: re.compile(expression(form, language)) for form in (*others, *self.owners)}
+        self.language, self.forms = language, defaultdict(list)  # by what they begin with: fewer patterns to search for
+        for form in dict.fromkeys((*others, *self.owners)):
+            self.forms[beginning(form)].append(form)
 
     def places(self, text):
         """Each place in order, as its start, its end and the term; of two that overlap, the first, or the longest."""
         lower = text.lower()
         found = [
             (start, -place.end(), form in self.owners, form)
-            for form, pattern in self.patterns.items()
-            for start in occurrences(beginning(form), lower)  # faster than to search for the pattern
-            if (place := pattern.match(text, start))
+            for part, forms in self.forms.items()
+            for start in occurrences(part, lower)
+            for form in forms
+            if (place := pattern(form, self.language).match(text, start))
         ]
         taken = 0
         for start, end, owned, form in sorted(found):

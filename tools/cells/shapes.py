@@ -23,6 +23,8 @@ class ShapeError(AssertionError):
 def shape_comments(source):
     """The comments of a cell by line; `ShapeError` for one that is not a shape, since a cell has no other comments."""
     comments = {}
+    if "#" not in source:  # to read a cell takes longer
+        return comments
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             line = token.start[0]
