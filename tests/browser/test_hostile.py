@@ -1,6 +1,8 @@
 """What an author may write, however odd, is built, shown to the letter, and runs nothing."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
@@ -43,8 +45,9 @@ def hostile(tmp_path_factory):
     for name, text in {"snippets/hostile": snippet, "docs/en/hostile": PAGE, "docs/en/two words": SPACES}.items():
         (project / f"{name}.md").write_text(text, encoding="utf-8")
     settings = (project / "mkdocs.yml").read_text("utf-8")
-    nav = "  - glossary.md\n  - hostile.md\n  - two words.md\n"
-    (project / "mkdocs.yml").write_text(settings.replace("  - glossary.md\n", nav, 1), encoding="utf-8")
+    last = "      - masks/multihead-attention.md\n"
+    nav = f"{last}      - hostile.md\n      - two words.md\n"
+    (project / "mkdocs.yml").write_text(settings.replace(last, nav, 1), encoding="utf-8")
     site.build(project / "site", root=project, ONLY_LANGUAGE="en")
     return project / "site"
 
@@ -67,6 +70,16 @@ def test_every_place_shows_the_title_to_the_letter_and_no_script_runs(hostile, c
         assert TITLE in opened.locator(".search__page strong").all_inner_texts()
         tab.open("verified/")
         assert TITLE in opened.locator(".verified th").all_inner_texts()
+
+
+def test_what_a_reader_of_another_chapter_downloads_does_not_grow_with_two_more_pages(hostile, built):
+    slug = "foundations/softmax"
+    html = (hostile / slug / "index.html").read_text("utf-8")
+    assert not re.search("hostile|two words|rocket", html)
+    loaded = set(re.findall(r'(?:href|src)="((?:\.\./)+[^"]*\.(?:css|js|woff2|svg))"', html))
+    assert {Path(name).suffix for name in loaded} == {".css", ".js", ".woff2", ".svg"}
+    paths = [Path(slug, name) for name in sorted(loaded)]
+    assert [path for path in paths if (hostile / path).read_bytes() != (built / path).read_bytes()] == []
 
 
 def test_what_machines_read_has_the_title_and_the_cells_to_the_letter(hostile):

@@ -14,7 +14,7 @@ from tools.site.outputs import legend, show
 
 INCLUDED = re.compile(rf"^{INCLUDE.pattern}$", re.M)
 CELL = '<div class="cell"></div>'  # the place of a cell, which Markdown need not read; in a folded block it does
-SHOWN = re.compile(rf"(?:<p>)?{CELL}(?:</p>)?((?:\s*{PLACE})*)")
+SHOWN = re.compile(rf"(?:<p>)?{CELL}(?:</p>)?\n?((?:\s*{PLACE})*)")
 TINTED = re.compile(
     r'<h2 id="reading">.*?</ul>|<div class="output (?:(?!</pre>).)*<span class="(?:(?!</pre>).)*</pre></div>', re.S
 )
@@ -22,7 +22,7 @@ PICTURE = re.compile(r'<img alt="([^"]*)" src="[^"]*?assets/([\w./-]+\.svg)"[^>]
 WORD = re.compile(r'(<text\b(?![^>]* class="code\b)[^>]*>)([^<]+)(?=</text>)')  # code is the same in every language
 STYLE = re.compile(r' style="([^"]*)"')
 LINE = re.compile(r' d="[^"]*"')
-TOO_FINE = re.compile(r"(\.\d)\d+")
+TOO_FINE = re.compile(r"(?<=\.\d)\d+")
 DECLARATION = re.compile(r"([\w-]+):\s*([^;]+)")
 INDENT = re.compile(r"\n +")
 SCRIPT = re.compile(r"<script|\son\w+\s*=", re.I)
@@ -31,9 +31,10 @@ ROOT_ATTRIBUTE = re.compile(r'\s(?:aria-label|class|height|role|width|xmlns)="[^
 
 
 def change_text(body, markup, change):
-    """A page's body whose text has become what `change` makes of it, each match of `markup` a `GAP` in it."""
-    text = change(markup.sub(GAP, body)).split(GAP)
-    return "".join(chain.from_iterable(zip_longest(text, (match[0] for match in markup.finditer(body)), fillvalue="")))
+    """A page's body whose text has become what `change` makes of it, `markup`, which is one group, a `GAP` in it."""
+    parts, step = markup.split(body), markup.groups + 1
+    text = change(GAP.join(parts[::step])).split(GAP)
+    return "".join(chain.from_iterable(zip_longest(text, parts[1::step], fillvalue="")))
 
 
 def with_places(markdown):
@@ -121,7 +122,7 @@ def show_figures(body, figures):
         return "".join(f' {name}="{value.strip()}"' for name, value in DECLARATION.findall(style[1]))
 
     def rounded(line):
-        return TOO_FINE.sub(r"\1", line[0])
+        return TOO_FINE.sub("", line[0])
 
     def shown(place):
         return place[0].replace("><", f">{LINE.sub(rounded, STYLE.sub(attributes, next(figures)))}<")

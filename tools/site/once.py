@@ -25,7 +25,7 @@ def block(source, language):
         lexer = get_lexer_by_name(language)
     except ClassNotFound:
         language, lexer = "text", TextLexer()
-    code = PLAIN_TOKEN.sub(r"\1", highlight(source, lexer, FORMATTER))
+    code = PLAIN_TOKEN.sub(lambda token: token[1], highlight(source, lexer, FORMATTER))
     return f'<div class="language-{language} highlight"><pre><span></span><code>{code}</code></pre></div>'
 
 

@@ -28,7 +28,7 @@ INSIDE = rf"[’'.](?<=[\w{GAP}].){GAP}*(?=[^\W\d])"
 BESIDE = rf"{HAN}{GAP}*(?=[^\s{GAP}])|[^\s{GAP}]{GAP}*(?={HAN})"
 BOUNDARY = {False: re.compile(INSIDE), True: re.compile(f"{INSIDE}|{BESIDE}")}
 SPACE = "\u2060 "
-TAG = re.compile("<[^>]*>")
+TAG = re.compile("(<[^>]*>)")
 
 log = logging.getLogger(f"mkdocs.{__name__}")
 background = []
@@ -92,5 +92,9 @@ def stop():
 
 def space_words(article):
     """An article whose text has a marked space at each boundary; the last word of a block gets none."""
+
+    def spaced(boundary):  # a function, since a template takes Python 3.11 longer
+        return boundary[0] + SPACE
+
     boundary = BOUNDARY[bool(re.search(HAN, article))]
-    return change_text(article, TAG, lambda text: boundary.sub(rf"\g<0>{SPACE}", text))
+    return change_text(article, TAG, lambda text: boundary.sub(spaced, text))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tools.glossary import HAN, Finder, read_glossary
 from tools.site.body import change_text
 
-NO_PROSE = re.compile(r"<(?:(a|button|code|h[1-4]|math|pre|summary|svg)\b.*?</\1>|[^>]*>)", re.S)
+NO_PROSE = re.compile(r"(<(?:(a|button|code|h[1-4]|math|pre|summary|svg)\b.*?</\2>|[^>]*>))", re.S)
 TWO_SENSES = {"memory"}  # of the encoder, and of the GPU
 
 
