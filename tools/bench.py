@@ -1,6 +1,6 @@
 """Measure what a reader and an author wait for: `nox -s bench`. It prints; nothing is asserted.
 
-Times are the best of three, since the other work of a machine only ever adds to them. `-- --peers` builds one page with
+Times are the best of some runs, since the other work of a machine only ever adds to them. `-- --peers` builds one page with
 other generators too, which takes minutes and the network.
 """
 
@@ -226,11 +226,10 @@ def bench_bytes(folder):
 
 def bench_peers(built, folder):
     """The build of the site, and a first visit to one page of it, here and by the peers."""
-    for name, function in (
-        ("this site", peers.own(folder / "own")),
-        ("Zensical", peers.zensical(folder / "zensical")),
-    ):
-        say(f"build of all pages, {name}", f"{min(processor(function) for _ in range(3)):.1f} s", "of work")
+    builds = {"this site": peers.own(folder / "own"), "Zensical": peers.zensical(folder / "zensical")}
+    rounds = [[processor(build) for build in builds.values()] for _ in range(5)]  # in turn: a machine has slow minutes
+    for name, seconds in zip(builds, zip(*rounds)):
+        say(f"build of all pages, {name}", f"{min(seconds):.1f} s", "of work")
     sites = {"this site": (built, peers.PAGE.path)}
     sites |= {name: (made, "") for name, made in peers.build(built, folder).items()}
     with site.browser() as chromium:

@@ -43,21 +43,23 @@ GOOD = {
         ),
     ],
     "main": [SETUP, ("name", 'if __name__ == "__main__":\n    print("main")\n', "main\n")],
-    "state": [
+    "state": [  # it runs before "states", by their names
         SETUP,
         (
             "change",
             "torch.set_default_dtype(torch.float64)\ntorch.set_printoptions(precision=1)\n"
-            + "torch.set_num_threads(1)\ntorch.set_grad_enabled(False)\nprint(torch.ones(1).dtype)\n",
+            + "torch.set_num_threads(1)\ntorch.set_grad_enabled(False)\ntorch.use_deterministic_algorithms(True)\n"
+            + "print(torch.ones(1).dtype)\n",
             "torch.float64\n",
         ),
     ],
-    "state-after": [
+    "states": [
         SETUP,
         (
             "look",
-            "x = torch.ones(1, requires_grad=True)\nprint(x * 1 / 3)\n",
-            "tensor([0.3333], grad_fn=<DivBackward0>)\n",
+            "x = torch.ones(1, requires_grad=True)\nprint(x * 1 / 3)\n"
+            + "print(x.dtype, torch.are_deterministic_algorithms_enabled())\n",
+            "tensor([0.3333], grad_fn=<DivBackward0>)\ntorch.float32 False\n",
         ),
     ],
 }

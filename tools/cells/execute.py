@@ -165,7 +165,8 @@ def set_state(device, seed):
     torch.set_printoptions(profile="default")
     torch.set_grad_enabled(True)
     torch.set_float32_matmul_precision("highest")
-    torch.use_deterministic_algorithms(False)
+    if torch.are_deterministic_algorithms_enabled():  # to say so again would load the compiler, for seconds
+        torch.use_deterministic_algorithms(False)
     torch.set_anomaly_enabled(False)
     torch.set_autocast_enabled("cpu", False)
     torch.set_num_threads(THREADS)
