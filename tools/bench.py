@@ -1,7 +1,7 @@
 """Measure what a reader and an author wait for: `nox -s bench`. It prints; nothing is asserted.
 
-Times are the best of some runs, since the other work of a machine only ever adds to them. `-- --peers` builds one page with
-other generators too, which takes minutes and the network.
+Times are the best of some runs, since the other work of a machine only ever adds to them. `-- --peers` builds one page
+with other generators too, which takes minutes and the network.
 """
 
 import contextlib

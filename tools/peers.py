@@ -2,7 +2,7 @@
 
 For the bytes of a visit the peers get an article as Markdown with its formulas in MathML and its picture inline, and
 nothing else: one page in one language, each generator as it comes. For the time of a build Zensical, which reads the
-same Markdown with the same extensions, gets all pages in all languages; each of the two has an environment of its own.
+same Markdown, gets all pages in all languages; each of the two has an environment of its own.
 """
 
 import html

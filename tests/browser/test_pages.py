@@ -54,6 +54,28 @@ MOVED = """() => document.fonts.ready.then(() => new Promise(resolve => {
 }))"""
 
 
+# What a reader of a phone could not read: code below the buttons of its cell, words of a picture smaller than 7 pixels,
+# and lines that begin with the comma behind a formula.
+UNREADABLE = """() => {
+    const rect = (node, end) => {
+        const range = document.createRange()
+        range.setStart(node, 0)
+        range.setEnd(node, end)
+        return range.getBoundingClientRect()
+    }
+    const covered = [...document.querySelectorAll("article .language-python")].filter(cell =>
+        cell.querySelector(".cell-tools").getBoundingClientRect().bottom > rect(cell.querySelector("code"), 1).top + 2)
+    const small = [...document.querySelectorAll("article .picture text")].filter(text =>
+        parseFloat(getComputedStyle(text).fontSize) * Math.hypot(text.getScreenCTM().a, text.getScreenCTM().b) < 7)
+    const behind = [...document.querySelectorAll("article math:not([display])")].filter(formula => {
+        const next = formula.nextSibling
+        return next?.nodeType === 3 && /^[^\\s\\w(]/.test(next.data)
+            && rect(next, 1).top > formula.getBoundingClientRect().bottom - 2
+    })
+    return [...covered, ...small, ...behind].map(element => element.outerHTML.slice(0, 160))
+}"""
+
+
 def of(pages):
     """Parametrize by page; the fixture below opens it."""
     return pytest.mark.parametrize("visit", pages, ids=str, indirect=True, scope="module")
@@ -112,6 +134,14 @@ def test_nothing_moves_by_itself_on_a_phone_nor_is_wider_than_it(phone, page):
     assert opened.evaluate(MOVED) <= MOVE
     phone.unfold()
     assert (opened.evaluate(TOO_WIDE), opened.evaluate(CUT)) == ([], [])
+    assert opened.evaluate(UNREADABLE) == []
+
+
+@pytest.mark.parametrize("page", site.PAGES_WITH_CELLS[::5], ids=str)
+def test_on_paper_nothing_reaches_beyond_the_margins(tab, page):
+    tab.page.set_viewport_size({"width": 642, "height": 900})  # what the margins leave of A4
+    tab.page.emulate_media(media="print")
+    assert tab.open(page.path).evaluate(TOO_WIDE) == []
 
 
 @every_page

@@ -193,6 +193,12 @@ def test_a_file_that_is_not_utf8_is_named_with_its_line(snippet):
         read_cells(path)
 
 
+def test_a_file_that_holds_a_nul_is_named_with_its_line(snippet):
+    path = snippet(FILE.replace("x = 1", "x = '\0'"))
+    with pytest.raises(SourceError, match=r"masks\.md:3: holds a NUL, which no page can show; take it out"):
+        read_cells(path)
+
+
 def test_includes_are_resolved(snippet, tmp_path):
     snippet(FILE)
     page = snippet('# P\n\n--8<-- "masks.md:setup"\n\n    --8<-- "masks.md:show"\n', "page.md")

@@ -8,8 +8,14 @@ import pytest
 
 from tools.cells.source import Cell, SourceError
 from tools.notebooks import dump, notebook, with_links, with_places
-from tools.site import body
-from tools.site.body import explain_tints, inline_pictures, show_cells, show_figures, words_of_pictures
+from tools.site.body import (
+    explain_tints,
+    inline_pictures,
+    show_cells,
+    show_figures,
+    with_cell_places,
+    words_of_pictures,
+)
 from tools.site.checks import check_port, nav_pages
 from tools.site.font import characters, italic
 from tools.site.mathematics import to_mathml
@@ -155,31 +161,53 @@ def test_the_words_of_a_picture_are_those_of_the_language_and_its_code_stays(tmp
 
 
 TEXT = {"output": 'the "output"', "rows": "rows: {names}", "columns": "columns: {names}"}
-PLACE = '<div class="cell"></div>'
+CELL = '<div class="cell-{}"></div>'
 
 
-def test_cells_go_into_their_places_and_a_block_of_the_page_stays_what_it_is():
+@pytest.fixture
+def filled(tmp_path):
+    """What becomes of HTML with places for cells, and the page that shows these."""
+    page = tmp_path / "page.md"
+
+    def fill(html, cells, ran_on=()):
+        page.write_text("# A\n\n" + "\n\n".join(f'--8<-- "a/b.md:{cell.name}"' for cell in cells), "utf-8")
+        return show_cells(html, page, cells, dict(ran_on), TEXT)
+
+    return fill
+
+
+def test_cells_go_into_their_places_and_a_block_of_the_page_stays_what_it_is(filled):
     page = 'Text:\n--8<-- "a/b.md:data"\n\n??? tip\n\n    --8<-- "a/b.md:show"\n\n```python\n1\n```\n'
-    assert body.with_places(page) == f"Text:\n\n{PLACE}\n\n\n??? tip\n\n\n    {PLACE}\n\n\n```python\n1\n```\n"
+    one, two = CELL.format(0), CELL.format(1)
+    placed = f"Text:\n\n{one}\n\n\n??? tip\n\n\n    {two}\n\n\n```python\n1\n```\n"
+    assert with_cell_places(page) == placed
     cells = [Cell("data", "x = 1 < 2\n", None, 2, 4), Cell("show", "print(x)\n", "a < b\n", 2, 4)]
     block = '<div class="language-python highlight"><pre>1</pre></div>'
-    html = show_cells(f"{block}{PLACE}<p>{PLACE}</p>", cells, {}, TEXT)
+    html = filled(f"{block}{one}<p>{two}</p>", cells)
     assert html.startswith(f'{block}<div class="language-python highlight" id="cell-data"><pre>')
     assert "</pre></div></p>" not in html
     assert "<pre><code>a &lt; b\n</code></pre>" in html
-    assert re.findall('<div class="([^ ]*).*?" (?:id|role)="(.*?)"', html) == [
+    assert re.findall('<div class="([^ "]*)[^>]*" (?:id|role)="(.*?)"', html) == [
         ("language-python", "cell-data"),
         ("language-python", "cell-show"),
         ("output", "group"),
     ]
 
 
-def test_the_name_of_an_output_says_the_names_of_its_rows_and_columns():
+def test_a_place_that_markdown_takes_for_code_is_named_and_moves_no_other_cell(filled):
+    cells = [Cell(name, f"{name} = 1\n", None, 2, 4) for name in ("one", "two")]
+    with pytest.raises(SourceError, match=r"page\.md:3: no cell can stand here; indent the line like the text around"):
+        filled(f"<code>{CELL.format(0).replace('<', '&lt;')}</code>{CELL.format(1)}", cells)
+    html = filled(f'<div class="cell"></div>{CELL.format(1)}{CELL.format(0)}', cells)
+    assert re.findall(r'id="cell-(\w+)".*?<code>(\w+)', html) == [("two", "two"), ("one", "one")]
+
+
+def test_the_name_of_an_output_says_the_names_of_its_rows_and_columns(filled):
     cells = [
         Cell("named", "x\n", "tensor([[1, 2]])\n", 2, 4, rows=("<pad>",), columns=("b", "c")),
         Cell("plain", "x\n", "tensor([[1, 2]])\n", 2, 4),
     ]
-    shown = show_cells(PLACE * 2, cells, {}, TEXT)
+    shown = filled(CELL.format(0) + CELL.format(1), cells)
     said = "the &quot;output&quot;"
     assert re.findall('aria-label="(.*?)"', shown) == [f"{said} · rows: &lt;pad&gt; · columns: b c", said]
 
@@ -193,10 +221,11 @@ def test_what_tints_mean_stands_below_the_first_tinted_output_alone():
     assert explain_tints(plain, "words") == plain
 
 
-def test_where_a_cell_ran_stands_below_its_output_and_its_plots():
+def test_where_a_cell_ran_stands_below_its_output_and_its_plots(filled):
     plot = '<div class="plot"></div>'
     cells = [Cell("time", "x\n", "1\n", 2, 4), Cell("other", "x\n", None, 2, 4)]
-    html = show_cells(f"{PLACE}{plot}\n{plot}{PLACE}{plot}", cells, {"time": "On a <fast> machine"}, TEXT)
+    places = f"{CELL.format(0)}{plot}\n{plot}{CELL.format(1)}{plot}"
+    html = filled(places, cells, {"time": "On a <fast> machine"})
     box = r'<div class="(?:language|output).*?</code></pre></div>'
     assert re.sub(box, "box", html, flags=re.S) == (
         f'boxbox{plot}\n{plot}<p class="ran-on">On a &lt;fast&gt; machine</p>box{plot}'
@@ -217,6 +246,14 @@ def test_a_formula_becomes_mathml(tmp_path):
     display = to_mathml('<div class="arithmatex">\\[\nA\n\\]</div>', source)
     assert display.startswith("<math data-pagefind-ignore")
     assert 'display="block"' in display
+
+
+def test_the_comma_behind_a_formula_stays_with_it(tmp_path):
+    source = tmp_path / "page.md"
+    source.write_text("$T$, then $T$ and 在$T$，里")
+    html = to_mathml(f"{formula('T')}, then {formula('T')} and 在{formula('T')}，里", source)
+    math = "<math><mi>T</mi></math>"
+    assert html == f'<span class="kept">{math},</span> then {math} and 在<span class="kept">{math}，</span>里'
 
 
 def test_wrong_tex_is_named_with_file_line_and_formula(tmp_path):

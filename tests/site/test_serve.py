@@ -1,6 +1,7 @@
 """`mkdocs serve`: an edit is shown, a mistake is reported, and the preview outlives it."""
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -78,8 +79,17 @@ def test_the_preview_shows_an_edited_cell_reports_a_mistake_and_recovers(preview
     snippet.write_text(text.replace("visible", "a_fresh_name"), encoding="utf-8")
     preview.wait(lambda: "a_fresh_name" in preview.shows(page))
 
+    def first_cells():
+        return re.findall('id="cell-([a-z-]+)"', preview.shows(page))[:2]
+
+    first, second = first_cells()
     source = preview.project / "docs/zh/masks/causal.md"
     good = source.read_text("utf-8")
+    swapped = {f"causal.md:{first}": f"causal.md:{second}", f"causal.md:{second}": f"causal.md:{first}"}
+    names = re.compile(f'({"|".join(swapped)})(?=")')
+    source.write_text(names.sub(lambda name: swapped[name[0]], good), encoding="utf-8")
+    preview.wait(lambda: first_cells() == [second, first])
+
     source.write_text(good.replace("causal.md:triangle", "causal.md:triangel"), encoding="utf-8")
     preview.wait(lambda: "has no cell 'triangel'; is it 'triangle'?" in preview.said())
 

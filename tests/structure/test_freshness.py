@@ -155,7 +155,7 @@ def test_to_accept_takes_a_declaration_away_however_it_is_written(made):
         ("made_from:", "behind: {one: x}\nmade_from:", "`behind` is {'one': 'x'}; write"),
         ('made_from:\n  "top"', 'made_from: x\nother:\n  "top"', "`made_from` is 'x'"),
         ("description: A page.", "A page: [", "the front matter is not YAML"),
-        ("description: A page.", "description: \x00", "the front matter is not YAML"),
+        ("description: A page.", "description: \x01", "the front matter is not YAML"),
     ],
 )
 def test_a_field_that_is_not_what_it_must_be_is_named(made, old, new, message):

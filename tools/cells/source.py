@@ -145,10 +145,13 @@ class Lines:
 
 
 def read_text(path):
-    """The text of a file, its lines ended by LF; `SourceError` where it is not UTF-8."""
+    """The text of a file, its lines ended by LF; `SourceError` where it is not UTF-8, or holds a NUL."""
     data = Path(path).read_bytes()
     if data.startswith(codecs.BOM_UTF8):
         raise SourceError(f"{path}:1: begins with a byte order mark; save the file as UTF-8 without BOM")
+    if b"\0" in data:
+        line = data.count(b"\n", 0, data.index(b"\0")) + 1
+        raise SourceError(f"{path}:{line}: holds a NUL, which no page can show; take it out")
     try:
         return data.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:

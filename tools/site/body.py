@@ -2,61 +2,73 @@
 
 import html
 import re
-from itertools import chain, zip_longest
+from itertools import chain, count, zip_longest
 from pathlib import Path
 
-from tools.cells.source import INCLUDE, SourceError, read_text
+from tools.cells.source import SourceError, read_includes, read_text
 from tools.glossary import read_rows
 from tools.notebooks import PLACE
 from tools.site.checks import shown
 from tools.site.once import block
 from tools.site.outputs import legend, show
+from tools.translations import PARTS
 
-INCLUDED = re.compile(rf"^{INCLUDE.pattern}$", re.M)
-CELL = '<div class="cell"></div>'  # the place of a cell, which Markdown need not read; in a folded block it does
-SHOWN = re.compile(rf"(?:<p>)?{CELL}(?:</p>)?\n?((?:\s*{PLACE})*)")
+CELL = (
+    '<div class="cell-{}"></div>'  # the place of a cell, by its number; Markdown puts those that are indented into <p>
+)
+SHOWN = re.compile(rf"(?:<p>)?{CELL.format('([0-9]+)')}(?:</p>)?\n?((?:\s*{PLACE})*)")
 TINTED = re.compile(
     r'<h2 id="reading">.*?</ul>|<div class="output (?:(?!</pre>).)*<span class="(?:(?!</pre>).)*</pre></div>', re.S
 )
 PICTURE = re.compile(r'<img alt="([^"]*)" src="[^"]*?assets/([\w./-]+\.svg)"[^>]*>')
 WORD = re.compile(r'(<text\b(?![^>]* class="code\b)[^>]*>)([^<]+)(?=</text>)')  # code is the same in every language
+WIDTH = re.compile(r'viewBox="\S+ \S+ (\S+)')
+BROAD = 600  # a wider picture would have words too small for a phone
 STYLE = re.compile(r' style="([^"]*)"')
 LINE = re.compile(r' d="[^"]*"')
 TOO_FINE = re.compile(r"(?<=\.\d)\d+")
 DECLARATION = re.compile(r"([\w-]+):\s*([^;]+)")
 INDENT = re.compile(r"\n +")
 SCRIPT = re.compile(r"<script|\son\w+\s*=", re.I)
-GAP = "\0"  # no page has one
+GAP = "\0"  # no file has one
 ROOT_ATTRIBUTE = re.compile(r'\s(?:aria-label|class|height|role|width|xmlns)="[^"]*"')
 
 
 def change_text(body, markup, change):
-    """A page's body whose text has become what `change` makes of it, `markup`, which is one group, a `GAP` in it."""
+    """A page's body whose text has become what `change` makes of it, a `GAP` for each `markup`.
+
+    The first group of `markup` is all of it.
+    """
     parts, step = markup.split(body), markup.groups + 1
     text = change(GAP.join(parts[::step])).split(GAP)
     return "".join(chain.from_iterable(zip_longest(text, parts[1::step], fillvalue="")))
 
 
-def with_places(markdown):
+def with_cell_places(markdown):
     """The Markdown of a page, in it a place for each cell that it shows; a place is a paragraph of its own."""
-    return INCLUDED.sub(rf"\n\1{CELL}\n", markdown)
+    numbers = count()
+    return PARTS["cell"].sub(lambda include: f"\n{include[1]}{CELL.format(next(numbers))}\n", markdown)
 
 
-def show_cells(body, cells, ran_on, text):
+def show_cells(body, path, cells, ran_on, text):
     """The cells of a page in their places; below each and its figures what is said of where it ran, nothing below most.
 
-    `ran_on` are these sentences by the names of cells, `text` the words of the language.
+    `ran_on` are these sentences by the names of cells, `text` the words of the language. `SourceError` where the page,
+    written in `path`, lacks the place of a cell.
     """
-    cells = iter(cells)
+    places = {int(place[1]) for place in SHOWN.finditer(body)}
+    for number, include in enumerate(read_includes(path)):
+        if number not in places:
+            raise SourceError(f"{path}:{include.line}: no cell can stand here; indent the line like the text around it")
 
-    def shown(place):
-        cell = next(cells)
+    def filled(place):
+        cell = cells[int(place[1])]
         code = block(cell.code, "python").replace('">', f'" id="cell-{cell.name}">', 1)
         sentence = ran_on.get(cell.name)
         below = f'<p class="ran-on">{html.escape(sentence)}</p>' if sentence else ""
-        return code + output(cell, text) + place[1] + below
+        return code + output(cell, text) + place[2] + below
 
-    return SHOWN.sub(shown, body)
+    return SHOWN.sub(filled, body)
 
 
 def output(cell, text):
@@ -106,7 +118,11 @@ def inline_pictures(body, assets, words):
         if not drawing or SCRIPT.search(drawing[0]):
             raise SourceError(f"{shown(path)}:1: not an SVG picture, or one with a script; save it as a plain SVG")
         attributes = ROOT_ATTRIBUTE.sub("", drawing[1])
-        return f'<svg class="picture" role="img" aria-label="{match[1]}"{attributes}{in_words(drawing[2], words)}'
+        width = WIDTH.search(attributes)
+        broad = " broad" if width and float(width[1]) > BROAD else ""
+        return (
+            f'<svg class="picture{broad}" role="img" aria-label="{match[1]}"{attributes}{in_words(drawing[2], words)}'
+        )
 
     return PICTURE.sub(inline, body)
 

@@ -193,7 +193,7 @@ def read_page(markdown, page, config, files):
             markdown, _ = get_data(read_text(page.text_file))
         made = notebooks.notebook(markdown, page.cells, absolute)
     dumped = notebooks.dump(made) if page.cells else None
-    return body.with_places(markdown), meta, dumped, plain.page(made, page.canonical_url), figures, measured
+    return body.with_cell_places(markdown), meta, dumped, plain.page(made, page.canonical_url), figures, measured
 
 
 def keep_rendered(page, source):
@@ -214,7 +214,7 @@ def keep_rendered(page, source):
 
 def on_page_content(html, page, config, files):
     page.title = escape(unescape(str(page.title)))  # from the nav or the front matter it may be anything
-    made_of = html, page.figures, page.behind, page.cells_to_verify, page.ran_on
+    made_of = html, page.figures, page.behind, page.cells, page.cells_to_verify, page.ran_on
     source = *made_of, config.extra["source"], config.extra["terms"]
     html = kept(("finished", page.file.src_uri), source, lambda: finished_body(html, page, config, files))
     words = {} if page.behind == freshness.ALL else config.extra["words_of_pictures"]
@@ -229,7 +229,8 @@ def finished_body(html, page, config, files):
     if page.slug != GLOSSARY and page.behind != freshness.ALL:
         [glossary] = [file for file in files.documentation_pages() if file.norm_src_uri == f"{GLOSSARY}.md"]
         html = config.extra["terms"].link(html, utils.get_relative_url(glossary.url, page.url))
-    html = body.show_cells(html, page.cells, page.ran_on, config.extra["text"])
+    with plain_errors():
+        html = body.show_cells(html, page.text_file, page.cells, page.ran_on, config.extra["text"])
     return body.show_figures(body.explain_tints(html, config.extra["text"]["legend"]), page.figures)
 
 

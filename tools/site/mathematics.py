@@ -9,7 +9,7 @@ from math_core import LatexError, LatexToMathML
 from tools.cells.source import SourceError, read_text
 
 # What pymdownx.arithmatex writes in its generic mode.
-FORMULA = re.compile(r'<(?:span|div) class="arithmatex">\\([(\[])\s*(.*?)\s*\\[)\]]</(?:span|div)>', re.S)
+FORMULA = re.compile(r'<(?:span|div) class="arithmatex">\\([(\[])\s*(.*?)\s*\\[)\]]</(?:span|div)>([^\s\w<]*)', re.S)
 CELL_CLASSES = {
     "text-align: left;justify-items: start;": "left",
     "text-align: right;justify-items: end;": "right",
@@ -24,14 +24,16 @@ CONVERTER = LatexToMathML(fancy_error=False)
 def to_mathml(body, source):
     """The HTML of a page with its formulas as MathML; `SourceError` names the line of `source` that is not TeX.
 
-    The search leaves out what is displayed, not what belongs to a sentence.
+    The search leaves out what is displayed, not what belongs to a sentence; no line begins with the comma behind one.
     """
 
     def convert(match):
         tex, display = html.unescape(match[2]), match[1] == "["
         try:
             formula = STYLE.sub(style_class, CONVERTER.convert_with_local_state(tex, displaystyle=display))
-            return formula.replace("<math", "<math data-pagefind-ignore", 1) if display else formula
+            if display:
+                return formula.replace("<math", "<math data-pagefind-ignore", 1) + match[3]
+            return f'<span class="kept">{formula}{match[3]}</span>' if match[3] else formula
         except LatexError as error:
             offset, message = str(error).split(": ", 1)
             line = line_of(tex, source) + tex.count("\n", 0, int(offset))

@@ -105,7 +105,8 @@ def used(nodes, meant, methods):
         if isinstance(node, ast.keyword) and node.arg in arguments:
             yield f"{node.arg}="
         elif name := imported(node, meant):
-            inside.add(getattr(node, "value", None))
+            if isinstance(node, ast.Attribute):
+                inside.add(node.value)
             package, _, rest = name.partition(".")
             if node not in inside and package in PACKAGES and rest and rest.rpartition(".")[2] not in nobody_asks:
                 yield short(name)
