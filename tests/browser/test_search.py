@@ -208,6 +208,9 @@ def test_words_that_no_page_has_are_named_in_the_language_of_the_page(tab):
     search(opened, "龘龘")
     none = opened.locator("dialog.search").get_attribute("data-none")
     expect(opened.locator(".search__status")).to_have_text(none.replace("{query}", "龘龘"))
+    opened.locator(".search__query").fill("qqzzxx")  # many words begin with q
+    expect(opened.locator(".search__status")).to_have_text(none.replace("{query}", "qqzzxx"))
+    expect(opened.locator(".search__results a")).to_have_count(0)
     assert "没有" in none
 
 

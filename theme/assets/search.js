@@ -39,7 +39,16 @@ const link = (className, { url, title, excerpt }) => {
   return a
 }
 
-const marks = ({ excerpt }) => new Set(excerpt.match(/<mark>.*?<\/mark>/g)).size
+const plain = text => text.normalize("NFD").replace(/\p{M}/gu, "").toLowerCase()
+const marked = ({ excerpt }) => [...excerpt.matchAll(/<mark>(.*?)<\/mark>/g)].map(match => plain(match[1]))
+const marks = part => new Set(marked(part)).size
+
+// Of a word that it does not know Pagefind takes ever shorter beginnings: here three letters have to agree.
+function agrees(page, words) {
+  const found = [page, ...page.sub_results].flatMap(marked)
+  const beginnings = plain(parted(words)).match(/[\p{L}\p{N}_]+/gu)?.map(word => word.slice(0, 3)) ?? []
+  return !found.length || beginnings.some(beginning => found.some(word => word.includes(beginning)))
+}
 
 // A page, and the three of its sections that say most of the words.
 function show(page) {
@@ -67,10 +76,11 @@ async function find() {
   const { debouncedSearch } = await load()
   const found = await debouncedSearch(parted(words), {}, 150)
   if (!found) return // a later search is on its way
-  const pages = await Promise.all(found.results.map(result => result.data()))
+  const data = await Promise.all(found.results.map(result => result.data()))
+  const pages = data.filter(page => agrees(page, words))
   if (words !== query.value.trim()) return
   results.replaceChildren(...pages.map(show))
-  status.textContent = count(found.results.length, words)
+  status.textContent = count(pages.length, words)
 }
 
 function move(step) {
