@@ -9,7 +9,7 @@ from math_core import LatexError, LatexToMathML
 from tools.cells.source import SourceError, read_text
 
 # What pymdownx.arithmatex writes in its generic mode.
-FORMULA = re.compile(r'<(?:span|div) class="arithmatex">\\([(\[])\s*(.*?)\s*\\[)\]]</(?:span|div)>([^\s\w<]*)', re.S)
+FORMULA = re.compile(r'<(?:span|div) class="arithmatex">\\([(\[])\s*(.*?)\s*\\[)\]]</(?:span|div)>([^\s\w<&]*)', re.S)
 CELL_CLASSES = {
     "text-align: left;justify-items: start;": "left",
     "text-align: right;justify-items: end;": "right",
