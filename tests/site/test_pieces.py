@@ -253,7 +253,8 @@ def test_the_comma_behind_a_formula_stays_with_it(tmp_path):
     source.write_text("$T$, then $T$ and 在$T$，里 $T$>")
     html = to_mathml(f"{formula('T')}, then {formula('T')} and 在{formula('T')}，里 {formula('T')}&gt;", source)
     math = "<math><mi>T</mi></math>"
-    assert html == f'<span class="kept">{math},</span> then {math} and 在<span class="kept">{math}，</span>里 {math}&gt;'
+    kept = '<span class="kept">{}</span>'.format
+    assert html == f"{kept(f'{math},')} then {math} and 在{kept(f'{math}，')}里 {math}&gt;"
 
 
 def test_wrong_tex_is_named_with_file_line_and_formula(tmp_path):
