@@ -56,10 +56,9 @@ def show_cells(body, path, cells, ran_on, text):
     `ran_on` are these sentences by the names of cells, `text` the words of the language. `SourceError` where the page,
     written in `path`, lacks the place of a cell.
     """
-    places = {int(place[1]) for place in SHOWN.finditer(body)}
-    for number, include in enumerate(read_includes(path)):
-        if number not in places:
-            raise SourceError(f"{path}:{include.line}: no cell can stand here; indent the line like the text around it")
+    if missing := set(range(len(cells))) - {int(place[1]) for place in SHOWN.finditer(body)}:
+        line = read_includes(path)[min(missing)].line
+        raise SourceError(f"{path}:{line}: no cell can stand here; indent the line like the text around it")
 
     def filled(place):
         cell = cells[int(place[1])]
