@@ -40,6 +40,8 @@ def preview(project):
             env=environment,
             stdout=output,
             stderr=output,
+            # A shell makes what it starts in the background deaf to Ctrl-C, and all that this starts.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         yield Preview(server, project, log, scratch, f"http://{address}{site.PREFIX}")
         server.terminate()
