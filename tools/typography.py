@@ -1,4 +1,4 @@
-"""The typography of the Italian and the Chinese prose, as languages/style.it.md and languages/style.zh.md want it."""
+"""The typography of the prose: in English its quotes, else what languages/style.*.md want."""
 
 import re
 import unicodedata
@@ -32,6 +32,12 @@ AROUND = 8  # characters of a message on each side of what was found
 NUMBERS = [
     (r"(\d) +%", r"\1%"),
     (r"(\d)((?:[kKMGT]i?B|[mnµ]s|[MG]Hz)\b)", r"\1 \2"),
+]
+
+ENGLISH = [
+    ("'", "’"),
+    ('"([^"\n]*)"', r"“\1”"),
+    ('(?P<right>“[^“”\n]*”)|[“”"]', "“”"),
 ]
 
 ARTICLES = (
@@ -151,7 +157,7 @@ def compiled(rules):
     return [(re.compile(pattern, re.MULTILINE), wanted) for pattern, wanted in rules]
 
 
-RULES = {"it": compiled(ITALIAN + NUMBERS), "zh": compiled(CHINESE + NUMBERS)}
+RULES = {"en": compiled(ENGLISH + NUMBERS), "it": compiled(ITALIAN + NUMBERS), "zh": compiled(CHINESE + NUMBERS)}
 RULES_OF_EMPHASIS = {"zh": compiled(EMPHASIS)}
 
 
