@@ -134,11 +134,15 @@ def test_a_whole_program_is_shown_before_it_is_copied(tab, language):
     expect(box).to_be_hidden()
 
 
-def test_who_copies_hears_it(tab):
+def test_who_copies_hears_it_and_reads_it(tab):
     opened = tab.open("it/masks/causal/")
     opened.locator(".cell-tools [data-copy]").first.click()
-    expect(opened.locator("#said")).to_have_text(text("it", "copied"))
-    expect(opened.locator("#said")).to_have_text("")
+    said = opened.locator("#said")
+    expect(said).to_have_text(text("it", "copied"))
+    expect(said).to_be_in_viewport(ratio=1)
+    assert said.bounding_box()["height"] > 20
+    expect(said).to_have_text("")
+    assert said.bounding_box()["height"] == 0
 
 
 def test_where_nothing_can_be_copied_the_program_is_shown(tab):

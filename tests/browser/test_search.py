@@ -134,6 +134,25 @@ def test_words_that_touch_others_are_found_and_shown_as_they_stand(chromium, tol
         assert re.sub("<.*?>", "", SAID[language]) in shown.text_content()
 
 
+@pytest.mark.parametrize(("language", "words"), [("en", "causal mask"), ("it", "maschera"), ("zh", "因果掩码")])
+def test_what_is_shown_of_a_page_begins_with_its_words_and_marks_words_alone(tab, language, words):
+    """Not with what is left of a sentence or of the title, and nothing that stands behind a word is marked."""
+    opened = tab.open(site.Page(language, "masks/causal").path)
+    search(opened, words)
+    shown = opened.locator(".search__results a")
+    expect(shown).not_to_have_count(0)
+    parts = shown.evaluate_all(
+        "links => links.map(({firstChild, textContent, innerHTML}) => "
+        "[firstChild.textContent, textContent.slice(firstChild.textContent.length), innerHTML])"
+    )
+    assert max(len(text) for _, text, _ in parts) > 20
+    for title, text, markup in parts:
+        assert not re.match(r"[\s,.;:!?)，。；：！？、）”’]", text), text
+        assert not title.endswith(re.split("[.] |。", text)[0] or " "), text
+        assert not re.search(r"[\u3400-\u9fff]\.", text), text
+        assert not re.search(r"[^\w;]</mark>|</mark><mark>", markup), markup
+
+
 def test_of_the_sections_of_a_page_those_with_the_most_words_are_shown(tab):
     opened = tab.open("zh/")
     search(opened, "因果掩码")
@@ -196,7 +215,7 @@ def test_enter_in_the_query_opens_the_first_result(tab):
 
 def test_the_search_fetches_nothing_before_it_is_opened_and_only_its_language_then(tab):
     opened = tab.open("zh/masks/causal/", until="networkidle")
-    assert [url for url in tab.asked if "pagefind" in url] == []
+    assert [url for url in tab.asked if "pagefind" in url or "find.js" in url] == []
     search(opened, "掩码")
     asked = [url for url in tab.asked if "pagefind" in url]
     indexes = {match[1] for url in asked if (match := re.search(r"/(?:index|fragment)/([a-z]+)_", url))}

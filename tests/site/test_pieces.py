@@ -11,6 +11,7 @@ from tools.notebooks import dump, notebook, with_links, with_places
 from tools.site.body import (
     explain_tints,
     inline_pictures,
+    line_ends,
     show_cells,
     show_figures,
     with_cell_places,
@@ -219,6 +220,13 @@ def test_what_tints_mean_stands_below_the_first_tinted_output_alone():
     legend = '<p class="legend" data-pagefind-ignore>words</p>'
     assert explain_tints(plain + tinted + tinted, "words") == plain + tinted + legend + tinted
     assert explain_tints(plain, "words") == plain
+
+
+def test_a_line_ends_before_the_number_of_a_thread_and_not_inside_short_code():
+    thread, long = '<a href="#1">pytorch#41508</a>', f"<code>{'a ' * 13}</code>"
+    assert line_ends(thread) == '<a href="#1">pytorch<wbr>#41508</a>'
+    assert line_ends("<code>lengths - 1</code>") == '<code class="kept">lengths - 1</code>'
+    assert line_ends(f"{long}<code>lengths</code>") == f"{long}<code>lengths</code>"
 
 
 def test_where_a_cell_ran_stands_below_its_output_and_its_plots(filled):

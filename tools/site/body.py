@@ -22,6 +22,8 @@ TINTED = re.compile(
 )
 PICTURE = re.compile(r'<img alt="([^"]*)" src="[^"]*?assets/([\w./-]+\.svg)"[^>]*>')
 WORD = re.compile(r'(<text\b(?![^>]* class="code\b)[^>]*>)([^<]+)(?=</text>)')  # code is the same in every language
+THREAD = re.compile(r"(?<=[\w-])#\d+(?=</a>)")
+SHORT_CODE = re.compile(r"<code>(?=[^<]*[ -])([^<]{1,24})</code>")  # a browser ends a line at these two alone
 WIDTH = re.compile(r'viewBox="\S+ \S+ (\S+)')
 BROAD = 600  # a wider picture would have words too small for a phone
 STYLE = re.compile(r' style="([^"]*)"')
@@ -89,6 +91,11 @@ def explain_tints(body, words):
 def scrolling_tables(body):
     """Each table of a page in a box of its own, which a reader can move sideways where it is wider than the screen."""
     return body.replace("<table>", '<div class="wide" tabindex="0"><table>').replace("</table>", "</table></div>")
+
+
+def line_ends(body):
+    """A line may end before the number of a thread such as pytorch#41508, and not inside a short piece of code."""
+    return SHORT_CODE.sub(r'<code class="kept">\1</code>', THREAD.sub(r"<wbr>\g<0>", body))
 
 
 def words_of_pictures(path, language):

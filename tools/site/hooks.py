@@ -225,7 +225,7 @@ def on_page_content(html, page, config, files):
 def finished_body(html, page, config, files):
     with plain_errors():
         html = to_mathml(html, page.text_file)
-    html = body.scrolling_tables(html)
+    html = body.line_ends(body.scrolling_tables(html))
     if page.slug != GLOSSARY and page.behind != freshness.ALL:
         [glossary] = [file for file in files.documentation_pages() if file.norm_src_uri == f"{GLOSSARY}.md"]
         html = config.extra["terms"].link(html, utils.get_relative_url(glossary.url, page.url))

@@ -1,7 +1,7 @@
 """Write the search index of the built site: Pagefind, one index per language, fetched on the first search.
 
 Pagefind knows words by their spaces, which 因果掩码, "l’attenzione" and `scores.masked_fill` lack. So it reads a copy
-of the pages that has one more space at each boundary of these, marked by a word joiner. theme/assets/search.js parts a
+of the pages that has one more space at each boundary of these, marked by a word joiner. theme/assets/find.js parts a
 query likewise, and takes the marked spaces out of what it shows.
 """
 
@@ -22,7 +22,7 @@ from tools.site.body import GAP, change_text
 
 ARTICLE = re.compile(r"(<html\b[^>]*>).*?(<article\b[^>]* data-pagefind-body>.*</article>)", re.S)
 # Pagefind would leave these out itself, and take longer.
-UNREAD = re.compile(r'<svg\b.*?</svg>|<div class="output .*?</div>|</?span\b[^>]*>', re.S)
+UNREAD = re.compile(r'<svg\b.*?</svg>|<div class="output .*?</div>|<wbr>|</?span\b[^>]*>', re.S)
 HAN = r"[\u3000-\u9fff\uff00-\uffef]"  # and its punctuation
 INSIDE = rf"[’'.](?<=[\w{GAP}].){GAP}*(?=[^\W\d])"
 BESIDE = rf"{HAN}{GAP}*(?=[^\s{GAP}])|[^\s{GAP}]{GAP}*(?={HAN})"

@@ -1,0 +1,74 @@
+// What finds pages and shows them. It comes with Pagefind, when the search is opened for the first time.
+
+import { debouncedSearch } from "../pagefind/pagefind.js"
+
+const dialog = document.querySelector("dialog.search")
+const query = dialog.querySelector(".search__query")
+const status = dialog.querySelector(".search__status")
+const results = dialog.querySelector(".search__results")
+
+// In the index each Han character and each part of `scores.masked_fill` and "l’attenzione" is a word by itself, and the
+// spaces added for this are marked (tools/site/search.py).
+const parted = words => words.replace(/\p{sc=Han}|[’'.](?=[\p{L}_])/gu, " $& ")
+const joined = text => text.replace(/\u2060(<\/mark>)? ?/g, "$1")
+
+// Pagefind puts a full stop behind a heading, and marks what stands behind a word with it.
+function readable(excerpt, title) {
+  const text = joined(excerpt)
+    .replace(/([^\p{L}\p{N};]+)<\/mark>/gu, "</mark>$1")
+    .replaceAll("</mark><mark>", "")
+    .replace(/(?<=\p{sc=Han}(<\/mark>)?)\. ?/gu, "。")
+  const [first] = text.match(/^.*?(\. |。|$)/)
+  const heading = first.replace(/<.*?>|(\. |。)$/g, "")
+  return (title.endsWith(heading) ? text.slice(first.length) : text).replace(/^[\s,.;:!?)，。；：！？、）”’]+/, "")
+}
+
+const link = (className, { url, title, excerpt }) => {
+  const innerHTML = readable(excerpt, joined(title))
+  const a = Object.assign(document.createElement("a"), { className, href: url, innerHTML })
+  a.prepend(Object.assign(document.createElement("strong"), { textContent: joined(title) }))
+  return a
+}
+
+const plain = text => text.normalize("NFD").replace(/\p{M}/gu, "").toLowerCase()
+const marked = ({ excerpt }) => [...excerpt.matchAll(/<mark>(.*?)<\/mark>/g)].map(match => plain(match[1]))
+const marks = part => new Set(marked(part)).size
+
+// Of a word that it does not know Pagefind takes ever shorter beginnings: here three letters have to agree.
+function agrees(page, words) {
+  const found = [page, ...page.sub_results].flatMap(marked)
+  const beginnings = plain(parted(words)).match(/[\p{L}\p{N}_]+/gu)?.map(word => word.slice(0, 3)) ?? []
+  return !found.length || beginnings.some(beginning => found.some(word => word.includes(beginning)))
+}
+
+// A page, and the three of its sections that say most of the words.
+function show(page) {
+  const isTop = ({ title }) => title === page.meta.title
+  const sections = page.sub_results.filter(part => !isTop(part)).sort((a, b) => marks(b) - marks(a))
+  const excerpt = page.sub_results.find(isTop)?.excerpt ?? ""
+  const item = document.createElement("li")
+  item.append(link("search__page", { url: page.url, title: page.meta.title, excerpt }))
+  item.append(...sections.slice(0, 3).map(section => link("search__section", section)))
+  return item
+}
+
+function count(found, words) {
+  if (!found) return dialog.dataset.none.replace("{query}", words)
+  return found === 1 ? dialog.dataset.one : dialog.dataset.many.replace("{count}", found)
+}
+
+export async function find() {
+  const words = query.value.trim()
+  if (!words) {
+    results.replaceChildren()
+    status.textContent = dialog.dataset.hint
+    return
+  }
+  const found = await debouncedSearch(parted(words), {}, 150)
+  if (!found) return // a later search is on its way
+  const data = await Promise.all(found.results.map(result => result.data()))
+  const pages = data.filter(page => agrees(page, words))
+  if (words !== query.value.trim()) return
+  results.replaceChildren(...pages.map(show))
+  status.textContent = count(pages.length, words)
+}
