@@ -222,3 +222,9 @@ def test_an_include_that_shows_nothing_is_named_with_its_line(snippet, tmp_path,
         resolve(page, tmp_path)
     assert str(error.value).startswith(f"{page}:3: ")
     assert message in str(error.value)
+
+
+def test_a_cell_that_would_share_its_address_with_one_above_is_named_with_its_line(snippet):
+    page = snippet('--8<-- "masks.md:show"\n\n--8<-- "other.md:show"\n', "page.md")
+    with pytest.raises(SourceError, match=r"page\.md:3: a cell named 'show' is shown above; show each once"):
+        read_includes(page)

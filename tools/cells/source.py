@@ -264,6 +264,8 @@ def read_includes(page):
     text, includes = read_text(page), []
     for number, line in enumerate(split_lines(text), start=1):
         if match := INCLUDE.fullmatch(line):
+            if match[3] in {include.name for include in includes}:
+                raise SourceError(f"{page}:{number}: a cell named {match[3]!r} is shown above; show each once")
             includes.append(Include(number, match[2], match[3]))
         elif re.search("-8<-", line):
             raise SourceError(f'{page}:{number}: write a cell as --8<-- "masks/causal.md:leak", found {line.strip()!r}')
