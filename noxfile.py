@@ -3,6 +3,7 @@
 import argparse
 import difflib
 import os
+import re
 from pathlib import Path
 
 import nox
@@ -79,8 +80,13 @@ def tests(session):
 @torch
 def cells(session):
     """Run the cells: all, or `-- masks/causal`; or what you name to pytest, such as `-- tests/structure`."""
-    files = [f"snippets/{name}.md" if Path(f"snippets/{name}.md").is_file() else name for name in session.posargs]
-    run(session, "torch-env", "pytest", *(files or ["snippets"]))
+    arguments = [name if is_for_pytest(name) else snippet_file(session, name) for name in session.posargs]
+    run(session, "torch-env", "pytest", *(arguments or ["snippets"]))
+
+
+def is_for_pytest(name):
+    """Whether it is an option, a word of one, or a file with tests."""
+    return "/" not in name or (Path(name.partition("::")[0]).exists() and not name.startswith("docs/"))
 
 
 @torch
@@ -143,14 +149,19 @@ def check_style(session, *options):
 
 def snippet_files(session, folder=""):
     """The snippet files of the named pages, or all below a folder of `snippets/`."""
+    named = [snippet_file(session, name, folder) for name in session.posargs]
+    return named or sorted(path.as_posix() for path in Path("snippets", folder).rglob("*.md"))
+
+
+def snippet_file(session, name, folder=""):
+    """The snippet file of a page, which may be named by its own file or its text."""
+    slug = re.sub(r"^(snippets|docs/[\w-]+)/|\.md$", "", name)
     slugs = [path.relative_to("snippets").with_suffix("").as_posix() for path in Path("snippets", folder).rglob("*.md")]
-    chosen = [name.removeprefix("snippets/").removesuffix(".md") for name in session.posargs]
-    for name in chosen:
-        if name not in slugs:
-            near = difflib.get_close_matches(name, slugs, n=1, cutoff=0)
-            hint = f"; did you mean {near[0]}" if near else ""
-            session.error(f"there is no page {name} with cells (snippets/{name}.md){hint}")
-    return [f"snippets/{slug}.md" for slug in chosen or sorted(slugs)]
+    if slug not in slugs:
+        near = difflib.get_close_matches(slug, slugs, n=1)
+        hint = f"; did you mean {near[0]}?" if near else f"; it has {', '.join(sorted(slugs))}"
+        session.error(f"there is no page {slug} in {Path('snippets', folder).as_posix()}{hint}")
+    return f"snippets/{slug}.md"
 
 
 # -- two environments that the sessions above share, so that torch is installed once -------------

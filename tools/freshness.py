@@ -27,7 +27,7 @@ import yaml
 
 from tools import translations
 from tools.cells.record import write_atomically
-from tools.cells.source import SourceError, read_text
+from tools.cells.source import SourceError, nearest, read_text
 from tools.translations import BUILDS_ON, FRONT_MATTER
 
 DOCS = Path("docs")
@@ -175,9 +175,8 @@ def refuse_undeclared(page):
 def accept(page):
     """Record that a page says what the English says now; `SourceError` where it cannot."""
     text, now = read_text(page.path), digests(page.english)
+    refuse_empty(page)
     front = FRONT_MATTER.match(text)
-    if not front or not body(page.path):
-        raise SourceError(f"{page.path}:1: has no front matter, or no text below it; write them first")
     kept = WRITTEN_BY_ACCEPT.sub("", f"{front[1]}\n")
     made_from = "".join(f'  "{name}": "{value}"\n' for name, value in now.items())
     written = f"{kept}made_from:\n{made_from}"
@@ -236,18 +235,13 @@ def find_pages(slugs, language):
     if not english or not languages:
         raise SourceError("there are no pages in docs/en, or in no other language; run this at the top of the project")
     for slug in slugs:
-        refuse_unknown("page", slug, english)
-    if language:
-        refuse_unknown("language", language, languages)
+        if slug not in english:
+            raise SourceError(f"there is no page {slug!r}{nearest(slug, english)}")
+    if language and language not in languages:
+        raise SourceError(f"there is no translation into {language!r}; docs/ holds {', '.join(languages)}")
     return [
         Translation(slug, name) for slug in slugs or sorted(english) for name in ([language] if language else languages)
     ]
-
-
-def refuse_unknown(what, asked, known):
-    if asked not in known:
-        near = difflib.get_close_matches(asked, known, n=1, cutoff=0)
-        raise SourceError(f"there is no {what} {asked}; did you mean {near[0]}?")
 
 
 def main(arguments):
@@ -261,6 +255,8 @@ def main(arguments):
     pages = find_pages(options.page, options.lang)
     for page in pages if options.page else []:
         refuse_missing(page)
+        if options.accept:
+            refuse_empty(page)
         print(*changes(page), sep="\n")
     for page in pages if options.accept else []:
         for name in untouched(page):
@@ -284,6 +280,11 @@ def listed(page):
         refuse_undeclared(page)
     except SourceError as error:
         yield str(error)
+
+
+def refuse_empty(page):
+    if not FRONT_MATTER.match(read_text(page.path)) or not body(page.path):
+        raise SourceError(f"{page.path}:1: has no front matter, or no text below it; write them first")
 
 
 def refuse_missing(page):

@@ -19,6 +19,8 @@ CONFIGURATION = Path("mkdocs.yml")
 GLOSSARY = Path("languages/glossary.csv")
 WORDS = [Path("languages/pictures.csv"), Path("languages/explorers.csv")]
 ENGLISH = re.compile(r"( *- locale: en\n.*?)(?= *- locale: )", re.S)
+NAMES = re.compile(r" *nav_translations:\n.*?(?= *extra:\n)", re.S)  # of chapters and boxes, in a translation
+NAME = re.compile(r"^( {12}(\w)([\w -]*):) .*$", re.M)
 LANGUAGES_END = re.compile(r"\n\n(?=markdown_extensions:)")
 WORDS_OF_MATERIAL = Path(material.__file__).parent / "templates/partials/languages"
 STYLE = """# The style of {name}
@@ -82,7 +84,8 @@ def configuration(code, name):
         .replace("locale: en\n", f"locale: {code}\n")
         .replace("name: English\n", f"name: {json.dumps(name, ensure_ascii=False)}\n")
     )
-    block = re.sub(r" *default: true\n", "", block)
+    names = NAME.sub(lambda name: f"{name[1]} {name[2].upper()}{name[3]}", NAMES.search(text)[0])
+    block = re.sub(r" *default: true\n", "", block).replace("          extra:\n", f"{names}          extra:\n", 1)
     return LANGUAGES_END.sub(lambda _: f"\n{block.rstrip()}\n\n", text, count=1)
 
 
@@ -109,8 +112,8 @@ def main(arguments):
     options = parser.parse_args(arguments)
     add(options.code, options.name)
     print(
-        f"{options.name} is there. Next: translate its words in mkdocs.yml, write languages/style.{options.code}.md, "
-        f"then page after page in docs/{options.code}; each time, "
+        f"{options.name} is there. Next: translate its words in mkdocs.yml and its columns in languages/*.csv, write "
+        f"languages/style.{options.code}.md, then page after page in docs/{options.code}; each time, "
         f"nox -s translations -- --accept masks/causal --lang {options.code}"
     )
 

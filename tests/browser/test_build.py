@@ -62,7 +62,7 @@ def test_a_page_says_of_its_cells_what_the_record_says(built, page):
         if verified:
             words = text(page.language, "verified")
             facts = {"verified": len(verified), "cells": len(cells), "device": record.stem.upper()}
-            wanted.append(words.format(**facts, torch=found["torch"], date=found["date"]))
+            wanted.append(" ".join(words.format(**facts, torch=found["torch"], date=found["date"]).split()))
     assert badges(built, page) == wanted
 
 
@@ -142,7 +142,7 @@ def test_a_badge_counts_down_and_goes_when_cells_change(half_verified, language)
 
     def badge(verified, cells, device="CPU"):
         facts = {"device": device, "torch": "2.13.0", "date": "2026-11-20"}
-        return text(language, "verified").format(verified=verified, cells=cells, **facts)
+        return " ".join(text(language, "verified").format(verified=verified, cells=cells, **facts).split())
 
     both = [badge(causal, causal + 2), badge(1, causal + 2, "CUDA")]
     assert badges(half_verified, site.Page(language, "masks/causal")) == both

@@ -22,6 +22,13 @@ def new_language(project, *arguments):
     return subprocess.run(command, cwd=project, capture_output=True, encoding="utf-8", check=False)
 
 
+def block(project):
+    """What mkdocs.yml says of Japanese."""
+    text = (project / "mkdocs.yml").read_text("utf-8")
+    [language] = yaml.safe_load(re.search(r" *- locale: ja\n.*?(?=\n\n)", text, re.S)[0])
+    return language
+
+
 def files(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
 
@@ -50,14 +57,17 @@ def test_a_fourth_language_is_there_in_english_and_says_so(project):
 
     rows = list(csv.DictReader((project / "languages/glossary.csv").read_text("utf-8").splitlines()))
     assert {(row["ja"], row["says_ja"], row["avoid_ja"]) for row in rows} == {("", "", "")}
+    japanese = block(project)
+    names = {**japanese["nav_translations"], **japanese["admonition_translations"]}
+    assert names == {key: key[0].upper() + key[1:] for key in names}
+    assert {"Masks", "Cross-attention", "warning"} <= names.keys()
     assert "## Voice" in (project / "languages/style.ja.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize("name", ["Fran: çais", '"Français', "[fr]", "A # B", "No", "日本語"])
 def test_a_name_stays_what_it_is_whatever_yaml_thinks_of_it(project, name):
     assert new_language(project, "ja", name).returncode == 0
-    block = re.search(r" *- locale: ja\n.*?(?=\n\n)", (project / "mkdocs.yml").read_text("utf-8"), re.S)[0]
-    [language] = yaml.safe_load(block)
+    language = block(project)
     assert (language["locale"], language["name"]) == ("ja", name)
 
 

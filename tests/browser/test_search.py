@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from tests.browser import site
 from tests.browser.conftest import open_tab
-from tools.site.search import index
+from tools.site.search import FORMULA, index
 
 QUERIES = {
     "en": ["causal mask", "cross-attention", "softmax", "masked_fill", "torch.triu"],
@@ -134,8 +134,17 @@ def test_words_that_touch_others_are_found_and_shown_as_they_stand(chromium, tol
         assert re.sub("<.*?>", "", SAID[language]) in shown.text_content()
 
 
-@pytest.mark.parametrize(("language", "words"), [("en", "causal mask"), ("it", "maschera"), ("zh", "因果掩码")])
-def test_what_is_shown_of_a_page_begins_with_its_words_and_marks_words_alone(tab, language, words):
+@pytest.mark.parametrize(
+    ("language", "words", "marks"),
+    [
+        ("en", "causal masks", "causal.*|mask.*"),
+        ("en", "masked_fill", "mask.*"),
+        ("en", "which value means masked", "which|value.*|mean.*|mask.*"),
+        ("it", "l'attenzione", "attenzion.*"),
+        ("zh", "因果掩码", "[因果掩码]{2,4}"),
+    ],
+)
+def test_what_is_shown_of_a_page_begins_with_its_words_and_marks_words_alone(tab, language, words, marks):
     """Not with what is left of a sentence or of the title, and nothing that stands behind a word is marked."""
     opened = tab.open(site.Page(language, "masks/causal").path)
     search(opened, words)
@@ -150,7 +159,14 @@ def test_what_is_shown_of_a_page_begins_with_its_words_and_marks_words_alone(tab
         assert not re.match(r"[\s,.;:!?)，。；：！？、）”’]", text), text
         assert not title.endswith(re.split("[.] |。", text)[0] or " "), text
         assert not re.search(r"[\u3400-\u9fff]\.", text), text
-        assert not re.search(r"[^\w;]</mark>|</mark><mark>", markup), markup
+        marked = re.findall("<mark>(.*?)</mark>", markup)
+        assert all(re.fullmatch(marks, word, re.I) and re.fullmatch(r"\w+", word) for word in marked), markup
+
+
+def test_the_search_does_not_read_a_formula_whose_signs_do_not_stand_in_one_line():
+    """It would show 1/E for one over the root of E."""
+    plain, root = "<math><mi>T</mi></math>", "<math><mn>1</mn><mo>/</mo><msqrt><mi>E</mi></msqrt></math>"
+    assert FORMULA.sub("…", f"{plain} and {root}, {plain}") == f"{plain} and …, {plain}"
 
 
 def test_of_the_sections_of_a_page_those_with_the_most_words_are_shown(tab):

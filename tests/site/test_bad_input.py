@@ -8,7 +8,7 @@ import pytest
 
 from tests.browser import site
 
-OF_MKDOCS = r"Aborted with|INFO |ERROR +-  Error reading page"
+OF_MKDOCS = r"Aborted with|INFO |ERROR +-  Error (reading|building) page"
 
 
 def tree(project):
@@ -56,6 +56,27 @@ def test_an_include_that_would_be_skipped_is_named_with_the_way_to_write_it(proj
     edit(page, '--8<-- "masks/causal.md:triangle"', '--8<-- "masks/causal:triangle"')
     said = refusal(project, ONLY_LANGUAGE="en")
     assert f"docs/en/masks/causal.md:{line_of(page, 'causal:triangle')}: write a cell as" in said
+
+
+def test_a_page_that_builds_on_none_is_named_with_the_nearest_one(project):
+    edit(project / "docs/en/masks/causal.md", "foundations/one-head", "foundations/onehead")
+    said = refusal(project, ONLY_LANGUAGE="it")  # its map comes before the page
+    assert "docs/en/masks/causal.md:1: builds_on names 'foundations/onehead'; no page" in said
+    assert "; is it 'foundations/one-head'?" in said
+
+
+def test_a_page_of_the_nav_that_is_misspelt_is_named_with_the_nearest_one(project):
+    edit(project / "mkdocs.yml", "masks/causal.md", "masks/casual.md")
+    said = refusal(project)
+    assert "mkdocs.yml: the nav names masks/casual.md, and docs/en has no such page; is it 'masks/causal.md'?" in said
+
+
+def test_a_state_that_no_explorer_has_is_named_with_the_nearest_one(project):
+    page = project / "docs/en/masks/padding.md"
+    edit(page, "bug=", "bug=x")
+    said = refusal(project, ONLY_LANGUAGE="en")
+    assert "leak-meter.json has no numbers for the state" in said
+    assert "; is it 'bug=padding ignored'?" in said
 
 
 def test_a_missing_translation_is_named(project):

@@ -57,6 +57,8 @@ def sessions():
         ("tests", [], ("torch-env", "pytest", "-n", str(1 + os.cpu_count()), "--dist", "worksteal")),
         ("cells", [], ("torch-env", "pytest", "snippets")),
         ("cells", ["masks/causal"], ("torch-env", "pytest", "snippets/masks/causal.md")),
+        ("cells", ["docs/it/masks/causal.md", "-x"], ("torch-env", "pytest", "snippets/masks/causal.md", "-x")),
+        ("cells", ["tests/structure", "-k", "a"], ("torch-env", "pytest", "tests/structure", "-k", "a")),
         ("cells", ["snippets/masks/causal.md", "-x"], ("torch-env", "pytest", "snippets/masks/causal.md", "-x")),
         ("update", ["masks/causal"], ("torch-env", "pytest", "--update", "--record", "snippets/masks/causal.md")),
         ("gpu", [], (*GPU, "snippets", "tests/device", "tests/pages")),
@@ -79,8 +81,14 @@ def test_a_session_runs_its_command(sessions, name, arguments, command):
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
-        ("update", ["masks/casual"], "there is no page masks/casual with cells .*; did you mean masks/causal"),
+        ("update", ["masks/casual"], "there is no page masks/casual in snippets; did you mean masks/causal"),
         ("update", ["snippets/masks/casual.md"], "did you mean masks/causal"),
+        ("cells", ["masks/casual"], "there is no page masks/casual in snippets; did you mean masks/causal"),
+        (
+            "labs",
+            ["masks/causal"],
+            "there is no page masks/causal in snippets/labs; it has labs/break-it-find-it, labs/",
+        ),
         ("serve", ["--lang", "xx"], "there is no language 'xx'; docs/ holds en, it, zh"),
         ("tests", ["-k", "x"], "takes no arguments"),
     ],

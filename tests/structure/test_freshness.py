@@ -246,7 +246,10 @@ def test_the_command_lists_diffs_accepts_and_fails_where_something_is_undeclared
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [(["masks/casual"], "no page masks/casual; did you mean masks/causal"), (["--lang", "iz"], "did you mean it")],
+    [
+        (["masks/casual"], "there is no page 'masks/casual'; is it 'masks/causal'?"),
+        (["--lang", "en"], "there is no translation into 'en'; docs/ holds it"),
+    ],
 )
 def test_what_is_not_there_is_said_with_what_may_be_meant(made, arguments, message):
     with pytest.raises(SourceError, match=message):

@@ -55,8 +55,9 @@ def test_every_chapter_and_every_kind_of_admonition_has_a_name_in_every_language
     kinds = set()
     for page in ROOT.glob("docs/en/**/*.md"):
         kinds |= set(re.findall(r"^ *(?:!!!|\?\?\?\+?) ([\w-]+)", page.read_text("utf-8"), re.M))
-    assert chapters <= LANGUAGES[translation].nav_translations.keys()
-    assert kinds <= LANGUAGES[translation].admonition_translations.keys()
+    language = LANGUAGES[translation]
+    assert chapters - (language.nav_translations or {}).keys() == set(), "name these in nav_translations in mkdocs.yml"
+    assert kinds - (language.admonition_translations or {}).keys() == set(), "and these in admonition_translations"
 
 
 def said(picture, as_code):

@@ -39,7 +39,7 @@ const sized = new ResizeObserver(blocks => {
     else target.removeAttribute("tabindex")
   }
 })
-all("article pre > code, .program pre, .plot, p:has(> .broad)").forEach(block => sized.observe(block))
+all("article pre > code, .program pre, .plot, .wide, p:has(> .broad)").forEach(block => sized.observe(block))
 
 const tools = document.getElementById("cell-tools").content
 for (const cell of all("article .language-python")) {

@@ -8,37 +8,48 @@ const status = dialog.querySelector(".search__status")
 const results = dialog.querySelector(".search__results")
 
 // In the index each Han character and each part of `scores.masked_fill` and "l’attenzione" is a word by itself, and the
-// spaces added for this are marked (tools/site/search.py).
-const parted = words => words.replace(/\p{sc=Han}|[’'.](?=[\p{L}_])/gu, " $& ")
+// spaces added for this are marked (tools/site/search.py). An Italian article says nothing of what is looked for.
+const ARTICLE = /(?<!\p{L})(?:[cdlmnstv]|un|(?:a|da|de|ne|que|su)ll)[’'](?=\p{L})/giu
+const parted = words => words.replace(ARTICLE, "").replace(/\p{sc=Han}|[’'.](?=[\p{L}_])/gu, " $& ")
 const joined = text => text.replace(/\u2060(<\/mark>)? ?/g, "$1")
 
-// Pagefind puts a full stop behind a heading, and marks what stands behind a word with it.
-function readable(excerpt, title) {
-  const text = joined(excerpt)
-    .replace(/([^\p{L}\p{N};]+)<\/mark>/gu, "</mark>$1")
+const plain = text => text.normalize("NFD").replace(/\p{M}/gu, "").toLowerCase()
+const beginnings = words => plain(parted(words)).match(/[\p{L}\p{N}_]+/gu)?.map(word => word.slice(0, 3)) ?? []
+
+// What Pagefind marks ends at a space: here a mark is one of the words asked for, or a run of their Han characters.
+function mark(text, words) {
+  const wanted = beginnings(words)
+  const known = word => wanted.some(beginning => plain(word).startsWith(beginning))
+  const single = /(?<!\p{sc=Han})\p{sc=Han}(?!\p{sc=Han})/u.test(words)
+  const again = word => known(word) ? `<mark>${word}</mark>` : word
+  return text
+    .replace(/<mark>(.*?)<\/mark>/g, (_, part) => part.replace(/&#?\w+;|[\p{L}\p{N}_]+/gu, again))
     .replaceAll("</mark><mark>", "")
-    .replace(/(?<=\p{sc=Han}(<\/mark>)?)\. ?/gu, "。")
-  const [first] = text.match(/^.*?(\. |。|$)/)
-  const heading = first.replace(/<.*?>|(\. |。)$/g, "")
+    .replace(/<mark>(\p{sc=Han})<\/mark>/gu, single ? "$&" : "$1")
+}
+
+// Pagefind puts a full stop behind a heading; what it says of a part begins with the heading, or with the end of it.
+function readable(excerpt, title, words) {
+  const text = mark(joined(excerpt), words).replace(/(?<=\p{sc=Han}(<\/mark>)?)\. ?/gu, "。")
+  const [first] = text.match(/^.*?([.?!] |[。？！]|\.?$)/)
+  const heading = first.replace(/<.*?>|[.。]? ?$/g, "")
   return (title.endsWith(heading) ? text.slice(first.length) : text).replace(/^[\s,.;:!?)，。；：！？、）”’]+/, "")
 }
 
 const link = (className, { url, title, excerpt }) => {
-  const innerHTML = readable(excerpt, joined(title))
+  const innerHTML = readable(excerpt, joined(title), query.value)
   const a = Object.assign(document.createElement("a"), { className, href: url, innerHTML })
   a.prepend(Object.assign(document.createElement("strong"), { textContent: joined(title) }))
   return a
 }
 
-const plain = text => text.normalize("NFD").replace(/\p{M}/gu, "").toLowerCase()
 const marked = ({ excerpt }) => [...excerpt.matchAll(/<mark>(.*?)<\/mark>/g)].map(match => plain(match[1]))
 const marks = part => new Set(marked(part)).size
 
 // Of a word that it does not know Pagefind takes ever shorter beginnings: here three letters have to agree.
 function agrees(page, words) {
   const found = [page, ...page.sub_results].flatMap(marked)
-  const beginnings = plain(parted(words)).match(/[\p{L}\p{N}_]+/gu)?.map(word => word.slice(0, 3)) ?? []
-  return !found.length || beginnings.some(beginning => found.some(word => word.includes(beginning)))
+  return !found.length || beginnings(words).some(beginning => found.some(word => word.includes(beginning)))
 }
 
 // A page, and the three of its sections that say most of the words.

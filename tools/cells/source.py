@@ -292,10 +292,14 @@ def find(path, name, where, read):
         raise SourceError(f"{where}: there is no file {path}")
     cells = read(path)
     if name not in cells:
-        near = difflib.get_close_matches(name, cells, n=1, cutoff=0)
-        hint = f"; is it {near[0]!r}?" if near else ""
-        raise SourceError(f"{where}: {path} has no cell {name!r}{hint}")
+        raise SourceError(f"{where}: {path} has no cell {name!r}{nearest(name, cells)}")
     return cells[name]
+
+
+def nearest(asked, known):
+    """The end of a sentence about a name that is not there: the known name that may be meant, if one is near."""
+    near = difflib.get_close_matches(asked, known, n=1)
+    return f"; is it {near[0]!r}?" if near else ""
 
 
 def with_outputs(path, outputs):

@@ -6,7 +6,7 @@ import socket
 from pathlib import Path
 
 from tools import freshness
-from tools.cells.source import SourceError, read_text
+from tools.cells.source import SourceError, nearest, read_text
 from tools.translations import CODE, FENCE, FRONT_MATTER, PARTS, blank, line_of
 
 LINKED = ("glossary.md", "verified.md")  # from every page with terms, from every page with cells
@@ -38,7 +38,11 @@ def check_pages(nav, docs, languages):
     for page in LINKED:
         if page not in nav_pages(nav):
             raise SourceError(f"mkdocs.yml: the nav lacks {page}, to which other pages lead; add it")
+    english = Path(docs, "en")
+    pages = [path.relative_to(english).as_posix() for path in english.rglob("*")]
     for page in nav_pages(nav):
+        if page not in pages:
+            raise SourceError(f"mkdocs.yml: the nav names {page}, and docs/en has no such page{nearest(page, pages)}")
         for language in languages:
             path = Path(docs, language, page)
             if not path.is_file():

@@ -6,7 +6,7 @@ theme/map.html draws and lists it, and each page names the pages that it builds 
 from dataclasses import dataclass, field
 from itertools import takewhile
 
-from tools.cells.source import SourceError
+from tools.cells.source import SourceError, nearest
 
 LINE = 22  # from one line of the drawing to the next
 STEM = 150  # where the arcs stand, to the left of the titles
@@ -32,6 +32,7 @@ def bases(page, pages):
         if slug not in before:
             raise SourceError(
                 f"docs/en/{page.slug}.md:1: builds_on names {slug!r}; no page before it in the nav is that"
+                + nearest(slug, before)
             )
     return [before[slug] for slug in page.builds_on]
 

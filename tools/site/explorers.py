@@ -14,7 +14,7 @@ import re
 from pathlib import Path
 from urllib.parse import parse_qsl
 
-from tools.cells.source import SourceError, read_text
+from tools.cells.source import SourceError, nearest, read_text
 from tools.glossary import read_rows
 from tools.site.outputs import tone_of
 
@@ -50,7 +50,11 @@ def drawing(env, folder, said):
         wanted = dict(parse_qsl(html.unescape(state)))
         case = next((case for case in golden["cases"] if wanted.items() <= case["state"].items()), None)
         if not case:
-            raise SourceError(f"{path} has no numbers for the state {state!r}; add it to tools/explorers.py")
+            states = {f"{key}={value}" for case in golden["cases"] for key, value in case["state"].items()}
+            asked = [f"{key}={value}" for key, value in wanted.items()]
+            missing = next((pair for pair in asked if pair not in states), html.unescape(state))
+            hint = nearest(missing, sorted(states))
+            raise SourceError(f"{path} has no numbers for the state {missing!r}{hint}; tools/explorers.py names them")
         return env.get_template(f"explorers/{name}.html").render(golden=golden, case=case, legend=legend, words=said)
 
     return draw

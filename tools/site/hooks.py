@@ -54,6 +54,8 @@ GLOSSARY, MAP, SYMBOLS = "glossary", "map", "symbols"  # the pages that template
 
 SOCIAL = "assets/social-{}.png"  # the picture beside a link to the site, by language
 
+WIDE_SIGN = re.compile(r"[\u3000-\u303f\uff00-\uffef]$")
+
 LENT = PackageLoader("material")  # icons and words; the frame of a page is our own
 
 startup = {}
@@ -117,6 +119,7 @@ def on_env(env, config, files):
     env.loader = ChoiceLoader([env.loader, LENT])
     env.bytecode_cache = templates
     env.trim_blocks = env.lstrip_blocks = True
+    env.filters["spaced"] = spaced
     language, template = config.plugins["i18n"].current_language, env.get_template("partials/social.html")
     with plain_errors():
         said = explorers.words(Path(shown(ROOT / "languages/explorers.csv")), language)
@@ -128,6 +131,11 @@ def on_env(env, config, files):
     write(Path(config.site_dir, SOCIAL.format(language)), pictures.social(template, config, attention))
     icon = pictures.touch_icon(ROOT / "theme" / config.theme["favicon"])
     write(Path(config.site_dir, "assets/touch-icon.png"), icon)
+
+
+def spaced(words):
+    """Words that others follow, and the space between them; the last sign of a Chinese sentence has it already."""
+    return words if WIDE_SIGN.search(words) else f"{words} "
 
 
 @event_priority(-50)
@@ -253,10 +261,11 @@ def on_page_context(context, page, config, nav):
         source = page.content, config.extra["explorers"]
         show = functools.partial(explorers.show, page.content, config.extra["draw_explorer"])
         page.content, page.explorers = kept(("explorers", page.file.src_uri), source, show)
+        if page.slug == MAP:
+            context["rows"] = curriculum.rows(nav)
     if page.slug == HOME:
         finish_home(page, config, nav)
     elif page.slug == MAP:
-        context["rows"] = curriculum.rows(nav)
         page.plain += plain.curriculum(context["rows"], config.extra["text"]["builds_on"])
     elif page.slug == SYMBOLS:
         context["symbols"] = symbols.index(nav.pages)

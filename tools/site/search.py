@@ -22,6 +22,10 @@ from tools.site.body import GAP, change_text
 
 ARTICLE = re.compile(r"(<html\b[^>]*>).*?(<article\b[^>]* data-pagefind-body>.*</article>)", re.S)
 # Pagefind would leave these out itself, and take longer.
+# A formula whose signs do not stand in one line would say something else: 1/E for one over the root of E.
+FORMULA = re.compile(
+    r"<math\b(?:(?!</math>).)*?<m(?:frac|over|root|sqrt|sub|subsup|sup|under|underover|table)\b.*?</math>", re.S
+)
 UNREAD = re.compile(r'<svg\b.*?</svg>|<div class="output .*?</div>|<wbr>|</?span\b[^>]*>', re.S)
 HAN = r"[\u3000-\u9fff\uff00-\uffef]"  # and its punctuation
 INSIDE = rf"[’'.](?<=[\w{GAP}].){GAP}*(?=[^\W\d])"
@@ -46,7 +50,7 @@ def index(site, stopped=None):
             if page := ARTICLE.search(path.read_text("utf-8")):
                 spaced = Path(copy, path.relative_to(site))
                 spaced.parent.mkdir(parents=True, exist_ok=True)
-                spaced.write_text(page[1] + space_words(UNREAD.sub("", page[2])), encoding="utf-8")
+                spaced.write_text(page[1] + space_words(UNREAD.sub("", FORMULA.sub("…", page[2]))), encoding="utf-8")
         run_pagefind(copy, output, stopped)
     if stopped.is_set():
         return
