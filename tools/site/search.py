@@ -22,11 +22,9 @@ from tools.site.body import GAP, change_text
 
 ARTICLE = re.compile(r"(<html\b[^>]*>).*?(<article\b[^>]* data-pagefind-body>.*</article>)", re.S)
 # Pagefind would leave these out itself, and take longer.
-# A formula whose signs do not stand in one line would say something else: 1/E for one over the root of E.
-FORMULA = re.compile(
-    r"<math\b(?:(?!</math>).)*?<m(?:frac|over|root|sqrt|sub|subsup|sup|under|underover|table)\b.*?</math>", re.S
-)
 UNREAD = re.compile(r'<svg\b.*?</svg>|<div class="output .*?</div>|<wbr>|</?span\b[^>]*>', re.S)
+# A formula whose signs do not stand in one line would say something else: 1/E for one over the root of E.
+FORMULA = re.compile(r"<math\b(?:(?!</math>).)*?<m(?:frac|over|root|sqrt|subsup|sup|underover|table)\b.*?</math>", re.S)
 HAN = r"[\u3000-\u9fff\uff00-\uffef]"  # and its punctuation
 INSIDE = rf"[’'.](?<=[\w{GAP}].){GAP}*(?=[^\W\d])"
 BESIDE = rf"{HAN}{GAP}*(?=[^\s{GAP}])|[^\s{GAP}]{GAP}*(?={HAN})"
