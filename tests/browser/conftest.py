@@ -53,9 +53,16 @@ class Tab:
     asked: list = field(default_factory=list)
     faults: list = field(default_factory=list)
 
-    def open(self, path, until="load"):
-        """Open a path of the site and wait: until `load`, or until `networkidle` to be sure that nothing follows."""
-        self.page.goto(self.server.url + path, wait_until=until)
+    def open(self, path, quiet=False):
+        """Open a path of the site and wait until it is loaded; `quiet`: until it has asked for nothing for 500 ms, too.
+
+        Playwright's `networkidle` can come before the page is loaded, while a long one is parsed.
+        """
+        self.page.goto(self.server.url + path)
+        asked = None
+        while quiet and asked != len(self.asked):
+            asked = len(self.asked)
+            self.page.wait_for_timeout(500)
         return self.page
 
     def at(self):

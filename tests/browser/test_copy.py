@@ -45,7 +45,7 @@ def test_a_copy_leads_from_page_to_page_and_from_language_to_language(tab):
 
 def test_a_copy_has_its_styles_fonts_colours_and_programs(tab):
     page = site.Page("it", "masks/causal")
-    opened = tab.open(f"{page.path}index.html", until="networkidle")
+    opened = tab.open(f"{page.path}index.html", quiet=True)
     assert opened.evaluate("[...document.fonts].some(font => font.status === 'loaded')")
     paper = "getComputedStyle(document.body).backgroundColor"
     light = opened.evaluate(paper)

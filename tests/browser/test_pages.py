@@ -97,7 +97,7 @@ def visit(chromium, server, request):
     """A first visit to a page: its tab, with the page and what the server sent for it."""
     before = len(server.visits)
     with open_tab(chromium, server) as tab:
-        tab.open(request.param.path, until="networkidle")
+        tab.open(request.param.path, quiet=True)
         tab.subject, tab.sent, tab.moved = request.param, server.visits[before:], tab.page.evaluate(MOVED)
         tab.unfold()
         yield tab
@@ -131,7 +131,7 @@ def phone(chromium, server):
     """A tab on a phone that has the font for mathematics already."""
     with open_tab(chromium, server) as tab:
         tab.page.set_viewport_size({"width": 360, "height": 740})
-        tab.open("masks/causal/", until="networkidle")
+        tab.open("masks/causal/", quiet=True)
         yield tab
 
 
@@ -208,7 +208,7 @@ def test_every_copy_button_copies_the_whole_program_of_its_cell(visit):
 def test_a_next_page_takes_no_other_file_than_itself_but_for_the_first_explorer_of_a_kind(tab):
     explorers = []
     with tab.page.expect_response("**/math.woff2"):  # a busy browser asks for it after the network was idle
-        tab.open("masks/causal/", until="networkidle")
+        tab.open("masks/causal/", quiet=True)
     for page in site.TURNS:
         if page.path != "masks/causal/":
             before = len(tab.server.visits)

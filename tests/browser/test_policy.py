@@ -44,7 +44,7 @@ def test_one_policy_serves_all_pages_as_a_header(built):
 def test_under_the_headers_for_servers_a_page_works(chromium, built, headers):
     assert {"Content-Security-Policy", "X-Content-Type-Options", "Referrer-Policy"} <= set(headers)
     with site.serve(built, headers) as server, open_tab(chromium, server) as tab:
-        opened = tab.open("it/masks/causal/", until="networkidle")
+        opened = tab.open("it/masks/causal/", quiet=True)
         tab.copy(0)
         opened.keyboard.press("/")
         opened.keyboard.insert_text("softmax")
@@ -54,7 +54,7 @@ def test_under_the_headers_for_servers_a_page_works(chromium, built, headers):
 def test_under_the_headers_for_servers_no_other_site_frames_a_page(chromium, built, headers, tmp_path):
     with site.serve(built, headers) as server, site.serve(tmp_path) as other, open_tab(chromium, other) as tab:
         (tmp_path / "index.html").write_text(f'<link rel="icon" href="data:,"><iframe src="{server.url}"></iframe>')
-        tab.open("", until="networkidle")
+        tab.open("", quiet=True)
         assert any("frame-ancestors" in fault for fault in tab.faults), tab.faults
         tab.faults.clear()
 
@@ -64,7 +64,7 @@ def test_under_the_headers_for_servers_no_other_site_frames_a_page(chromium, bui
 )
 def test_under_its_policy_a_page_works_without_a_fault(tab, slug):
     """`tab` fails on every message of the browser's console."""
-    opened = tab.open(site.Page("zh", slug).path, until="networkidle")
+    opened = tab.open(site.Page("zh", slug).path, quiet=True)
     opened.keyboard.press("/")
     opened.keyboard.insert_text("掩码")
     opened.locator(".search__results a").first.wait_for()

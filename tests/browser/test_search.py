@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from tests.browser import site
 from tests.browser.conftest import open_tab
-from tools.site.search import FORMULA, index
+from tools.site.search import index, readable
 
 QUERIES = {
     "en": ["causal mask", "cross-attention", "softmax", "masked_fill", "torch.triu"],
@@ -139,6 +139,7 @@ def test_words_that_touch_others_are_found_and_shown_as_they_stand(chromium, tol
     [
         ("en", "causal masks", "causal.*|mask.*"),
         ("en", "masked_fill", "mask.*"),
+        ("en", "boolean mask", "boolean.*|mask.*"),
         ("en", "which value means masked", "which|value.*|mean.*|mask.*"),
         ("it", "l'attenzione", "attenzion.*"),
         ("zh", "因果掩码", "[因果掩码]{2,4}"),
@@ -158,6 +159,7 @@ def test_what_is_shown_of_a_page_begins_with_its_words_and_marks_words_alone(tab
     for title, text, markup in parts:
         assert not re.match(r"[\s,.;:!?)，。；：！？、）”’]", text), text
         assert not title.endswith(re.split("[.] |。", text)[0] or " "), text
+        assert not re.match(rf"{re.escape(title)}(?!\w)", text), text
         assert not re.search(r"[\u3400-\u9fff]\.", text), text
         marked = re.findall("<mark>(.*?)</mark>", markup)
         assert all(re.fullmatch(marks, word, re.I) and re.fullmatch(r"\w+", word) for word in marked), markup
@@ -166,7 +168,14 @@ def test_what_is_shown_of_a_page_begins_with_its_words_and_marks_words_alone(tab
 def test_the_search_does_not_read_a_formula_whose_signs_do_not_stand_in_one_line():
     """It would show 1/E for one over the root of E."""
     plain, root = "<math><mi>T</mi></math>", "<math><mn>1</mn><mo>/</mo><msqrt><mi>E</mi></msqrt></math>"
-    assert FORMULA.sub("…", f"{plain} and {root}, {plain}") == f"{plain} and …, {plain}"
+    below = "<math><munder><mo>max</mo><mi>j</mi></munder></math>"
+    assert readable(f"{plain} and {root}, {plain}, {below}") == f"{plain} and …, {plain}, …"
+
+
+def test_the_words_of_a_fold_do_not_run_into_what_is_in_it():
+    folds = "<summary>{}</summary>\n<p>It</p>"
+    assert readable(folds.format("The <b>check</b>")) == folds.format("The <b>check.</b>")
+    assert readable(folds.format("Why?")) == folds.format("Why?")
 
 
 def test_of_the_sections_of_a_page_those_with_the_most_words_are_shown(tab):
@@ -230,7 +239,7 @@ def test_enter_in_the_query_opens_the_first_result(tab):
 
 
 def test_the_search_fetches_nothing_before_it_is_opened_and_only_its_language_then(tab):
-    opened = tab.open("zh/masks/causal/", until="networkidle")
+    opened = tab.open("zh/masks/causal/", quiet=True)
     assert [url for url in tab.asked if "pagefind" in url or "find.js" in url] == []
     search(opened, "掩码")
     asked = [url for url in tab.asked if "pagefind" in url]

@@ -63,7 +63,7 @@ BOXES = """async () => {
 @every_page
 def test_a_box_comes_as_the_script_draws_it(tab, code):
     before = len(tab.server.visits)
-    opened = tab.open(address(code, "en"), until="networkidle")
+    opened = tab.open(address(code, "en"), quiet=True)
     assert not any(visit.path.endswith("/shapes.js") for visit in tab.server.visits[before:])
     sent, drawn = opened.evaluate(BOXES)
     assert sent == drawn

@@ -24,7 +24,10 @@ ARTICLE = re.compile(r"(<html\b[^>]*>).*?(<article\b[^>]* data-pagefind-body>.*<
 # Pagefind would leave these out itself, and take longer.
 UNREAD = re.compile(r'<svg\b.*?</svg>|<div class="output .*?</div>|<wbr>|</?span\b[^>]*>', re.S)
 # A formula whose signs do not stand in one line would say something else: 1/E for one over the root of E.
-FORMULA = re.compile(r"<math\b(?:(?!</math>).)*?<m(?:frac|over|root|sqrt|subsup|sup|underover|table)\b.*?</math>", re.S)
+FORMULA = re.compile(
+    r"<math\b(?:(?!</math>).)*?<m(?:frac|over|root|sqrt|subsup|sup|under|underover|table)\b.*?</math>", re.S
+)
+SUMMARY = re.compile(r"(?<=\w)(?=(?:</\w+>)*</summary>)")
 HAN = r"[\u3000-\u9fff\uff00-\uffef]"  # and its punctuation
 INSIDE = rf"[’'.](?<=[\w{GAP}].){GAP}*(?=[^\W\d])"
 BESIDE = rf"{HAN}{GAP}*(?=[^\s{GAP}])|[^\s{GAP}]{GAP}*(?={HAN})"
@@ -48,7 +51,7 @@ def index(site, stopped=None):
             if page := ARTICLE.search(path.read_text("utf-8")):
                 spaced = Path(copy, path.relative_to(site))
                 spaced.parent.mkdir(parents=True, exist_ok=True)
-                spaced.write_text(page[1] + space_words(UNREAD.sub("", FORMULA.sub("…", page[2]))), encoding="utf-8")
+                spaced.write_text(page[1] + readable(page[2]), encoding="utf-8")
         run_pagefind(copy, output, stopped)
     if stopped.is_set():
         return
@@ -90,6 +93,12 @@ def stop():
         thread, stopped = background.pop()
         stopped.set()
         thread.join()
+
+
+def readable(article):
+    """An article as Pagefind is to read it, with a full stop behind a summary as Pagefind puts one behind a title."""
+    article = UNREAD.sub("", FORMULA.sub("…", article))
+    return space_words(SUMMARY.sub(".", article))
 
 
 def space_words(article):
