@@ -70,7 +70,7 @@ def table(built, language):
     """The rows of the page that lists every page: by the title of a page, its counts."""
     html = (built / site.Page(language, "verified").path / "index.html").read_text("utf-8")
     rows = BeautifulSoup(html, "html.parser").select(".verified tr")
-    return {row.th.get_text(): [count.contents[0].get_text() for count in row("td")] for row in rows}
+    return {row.th.get_text(): [count.contents[0].strip() for count in row("td")] for row in rows}
 
 
 def title(page):

@@ -42,9 +42,9 @@ LIES = [
     ("x = torch.ones(2, 3)  # (B, H, T)", r"the tensor has \(2, 3\)"),
     ("x = torch.ones(2, 3)  # (2, 4)", r"says \(2, 4\), the tensor has \(2, 3\)"),
     ("x, y = torch.ones(2, 3), torch.ones(3, 2)  # (B, H)", r"the tensor has \(3, 2\)"),
-    ("x = torch.ones(2)  # (Tq,)", "Tq is no integer here"),
+    ("x = torch.ones(2)  # (Tq,)", "Tq is no integer here; write a name that the code gives an integer, or the number"),
     ("x = torch.ones(2)  # (torch,)", "torch is no integer here"),
-    ("x = 3  # (B,)", "this is a int, not a tensor"),
+    ("x = 3  # (B,)", "what this line makes is no tensor, it is of type int"),
     ("x = torch.ones(2)  # (B // 0,)", "divides by zero"),
     ("def f():\n    return torch.ones(2)  # (T,)\n\n\nf()", r"the tensor has \(2,\)"),
 ]

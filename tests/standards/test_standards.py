@@ -21,6 +21,8 @@ KINDS = [
     site.Page("en", "index"),
     site.Page("it", "masks/causal"),
     site.Page("zh", "labs/see-the-masks"),
+    site.Page("en", "map"),
+    site.Page("zh", "symbols"),
     site.Page("it", "glossary"),
     site.Page("zh", "verified"),
 ]

@@ -138,15 +138,21 @@ def flat(value):
 def compare(tensor, comment, scope, where):
     """`ShapeError` where a tensor has not the shape of its comment."""
     if not hasattr(tensor, "shape"):
-        raise ShapeError(f"{where}: the comment says ({comment}), but this is a {type(tensor).__name__}, not a tensor")
+        raise ShapeError(
+            f"{where}: the comment says ({comment}), but what this line makes is no tensor, it is "
+            f"of type {type(tensor).__name__}; put the comment where the tensor is made"
+        )
     sizes = {name: size for name, size in scope.items() if type(size) is int}
     shape = compile(ast.fix_missing_locations(ast.Expression(entries(comment, where))), "shape comment", "eval")
     try:
         wanted = eval(shape, {"__builtins__": {}}, sizes)
     except NameError as error:
-        raise ShapeError(f"{where}: the comment says ({comment}), but {error.name} is no integer here") from None
+        raise ShapeError(
+            f"{where}: the comment says ({comment}), but {error.name} is no integer here; "
+            "write a name that the code gives an integer, or the number"
+        ) from None
     except ZeroDivisionError:
-        raise ShapeError(f"{where}: the comment ({comment}) divides by zero") from None
+        raise ShapeError(f"{where}: the comment ({comment}) divides by zero; mend its arithmetic") from None
     if tuple(tensor.shape) != wanted:
         meaning = f"({comment})" + (f" = {wanted}" if str(wanted) != f"({comment})" else "")
         raise ShapeError(
