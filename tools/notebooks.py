@@ -118,6 +118,16 @@ def with_links(made, link):
     return made | {"cells": cells}
 
 
+def with_sentences(made, said):
+    """A notebook with a text below each cell of which `said`, by the names of cells, says where it ran."""
+    cells = []
+    for cell in made["cells"]:
+        cells.append(cell)
+        if cell["id"] in said:
+            cells.append(text_cell(f"ran_on_{cell['id']}", said[cell["id"]], str))
+    return made | {"cells": cells}
+
+
 def dump(made):
     """A notebook as the text of its file."""
     return json.dumps(made, ensure_ascii=False, indent=1, sort_keys=True) + "\n"

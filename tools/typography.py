@@ -31,7 +31,8 @@ AROUND = 8  # characters of a message on each side of what was found
 
 NUMBERS = [
     (r"(\d) +%", r"\1%"),
-    (r"(\d)((?:[kKMGT]i?B|[mnµ]s|[MG]Hz)\b)", r"\1 \2"),
+    (r"(\d) ?((?:[kKMGT]i?B|[mnµ]s|[MG]Hz)\b)", "\\1\u00a0\\2"),
+    (r"(?<![\w.,])(\d{1,3}) (\d{3})(?![\w.,]\d|\d)", "\\1\u00a0\\2"),
 ]
 
 ENGLISH = [
@@ -105,7 +106,6 @@ ITALIAN = [
     (r" [–—] |(?<=\w{2}) - (?=\w{2})", ", "),
     ("(?P<right>«[^«»\n]*»)|!", "."),
     (r"(\d),(\d)", r"\1.\2"),
-    (r"(?<![\w.,])(\d{1,3}) (\d{3})(?![\w.,]\d|\d)", "\\1\u00a0\\2"),
     (r"\b((?:[aA]ttenzion[ei]|attention|decoder) )casual([ei])\b", r"\1causal\2"),
     (rf"\b({'|'.join(f'{FEMININE} {MASCULINE} {VOWEL}'.split())})e?s\b(?! @)", r"\1"),
     (r"\bqueries\b", "query"),

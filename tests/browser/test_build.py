@@ -2,6 +2,7 @@
 
 import json
 import re
+from urllib.parse import urljoin
 
 import pytest
 from bs4 import BeautifulSoup
@@ -14,6 +15,7 @@ from tools.cells.source import digest, read_cells
 from tools.site.font import lacking
 from tools.translations import CODE, FENCE
 
+LINK = re.compile(r"\[(.*?)\]\(.*?\)")
 NO_TORCH = """
 import sys
 from importlib.abc import MetaPathFinder
@@ -187,6 +189,51 @@ def test_the_list_of_all_pages_has_a_column_for_each_device_and_counts_what_hold
     assert rows[text(language, "total")] == shares(sum(counts.values()), causal - 2 + cross - 1, 1)
 
 
+@pytest.mark.parametrize("language", site.LANGUAGES)
+def test_the_markdown_of_the_list_says_what_the_list_says(half_verified, built, language):
+    page = site.Page(language, "verified")
+    for folder in (half_verified, built):
+        html, shown = site.soup(folder, page).article, (folder / page.path / "index.md").read_text("utf-8")
+        head, _, *rows = [line.strip("| ").split(" | ") for line in re.findall(r"^\|.*", shown, re.M)]
+        assert head == [cell.get_text() for cell in html.select("thead th")]
+        wanted = [[cell.get_text(" ", strip=True) for cell in row(["th", "td"])] for row in html.select("tr")]
+        assert [[LINK.sub(r"\1", cell).replace(" · ", " ", 1) for cell in row] for row in rows] == wanted[1:]
+        waiting = ["".join(row.strings).replace("\xa0", " ") for row in html.select(".waiting")]
+        listed = re.findall(r"^- (\[.*\]\(.*#cell-.*)", shown, re.M)
+        assert [LINK.sub(r"\1", line).replace("` · ", "").replace("`", "") for line in listed] == waiting
+        assert (text(language, "no_gpu") in shown) == (text(language, "no_gpu") in html.get_text())
+
+
+@pytest.mark.parametrize("language", site.LANGUAGES)
+def test_the_markdown_of_a_page_and_its_notebook_say_where_a_cell_ran(half_verified, built, language):
+    causal = half_verified / site.Page(language, "masks/causal").path
+    facts = {"name": "A100, driver 1.2", "torch": "2.13.0", "date": "2026-11-20"}
+    ran, waits = text(language, "ran_on").format(**facts), text(language, "not_run").format(device="CUDA")
+    both = f"```python\nprint(1)\n```\n\n```text\n1\n```\n\n{ran}\n\n```python\nprint(2)\n```\n\n{waits}\n"
+    assert (causal / "index.md").read_text("utf-8").endswith(both)
+    assert [cell["source"] for cell in json.loads((causal / "causal.ipynb").read_text("utf-8"))["cells"][-4:]] == [
+        "print(1)",
+        ran,
+        "print(2)",
+        waits,
+    ]
+    lab = site.Page(language, "labs/what-it-costs")
+    [measured] = site.soup(built, lab).select(".ran-on")
+    shown = (built / lab.path / "index.md").read_text("utf-8")
+    assert re.search(rf"^\[picture: .*\]\n\n{re.escape(measured.get_text())}$", shown, re.M)
+
+
+@pytest.mark.parametrize("language", site.LANGUAGES)
+def test_the_markdown_of_the_first_page_says_what_was_counted(built, language):
+    page = site.Page(language, "index")
+    promises = site.soup(built, page).article.select("#promises + ol > li")
+    counts = [[line.get_text() for line in promise("small")] for promise in promises]
+    heading = re.search(r"^## (.*?) *\{#promises\}$", page.source.read_text("utf-8"), re.M)[1]
+    _, _, rest = (built / page.path / "index.md").read_text("utf-8").partition(f"\n## {heading}\n")
+    items = re.split(r"^\d\. ", rest.partition("\n## ")[0], flags=re.M)[1:]
+    assert [re.findall("^   - (.*)", item, re.M) for item in items] == counts
+
+
 def test_a_page_names_the_sections_that_are_older_than_the_english(half_verified, built):
     page = site.Page("it", "cross/cross-attention")
     note = site.soup(half_verified, page).select_one(".behind")
@@ -196,6 +243,11 @@ def test_a_page_names_the_sections_that_are_older_than_the_english(half_verified
     assert [words for _, words in links] == [title(page), probe, text("it", "original")]
     assert links[1][0] == "#probe"
     assert links[2][0] == "../../../cross/cross-attention/"
+    here, top = site.SITE_URL + page.path, site.soup(half_verified, page).h1["id"]
+    english = site.SITE_URL + site.Page("en", page.slug).path
+    older = f"[{title(page)}]({here}#{top}) · [{probe}]({here}#probe) · [{text('it', 'original')}]({english})"
+    start = f"# {title(page)}\n\n{text('it', 'behind')} {older}\n\n"
+    assert (half_verified / page.path / "index.md").read_text("utf-8").startswith(start)
     assert 'class="behind"' not in (built / page.path / "index.html").read_text("utf-8")
 
 
@@ -204,6 +256,8 @@ def test_a_page_that_is_not_translated_shows_the_english_and_says_so(half_verifi
     soups = [site.soup(half_verified, one).article for one in (page, english)]
     assert soups[0].select_one(".behind").get_text().strip() == text("zh", "untranslated")
     assert soups[0].h1["lang"] == "en"
+    markdown = (half_verified / page.path / "index.md").read_text("utf-8")
+    assert markdown.startswith(f"# {title(english)}\n\n{text('zh', 'untranslated')}\n\n")
     assert soups[0].select(".picture text") == soups[1].select(".picture text")
     shown = [part.get_text() for part in soups[0].select("div[lang=en] :is(p:not(.legend), h2)")]
     assert shown == [part.get_text() for part in soups[1].select("p:not(.legend, .facts *), h2")]
@@ -234,6 +288,9 @@ def test_the_glossary_and_the_labs_say_in_markdown_what_they_show(built, languag
     terms = [entry.h2.contents[0].strip() for entry in html.select(".entry")]
     shown = (built / page.path / "index.md").read_text("utf-8")
     assert re.findall(r"^- \*\*(.*?)\*\*(?: \(.*?\))?: .", shown, re.M) == terms
+    here = site.SITE_URL + page.path
+    places = [urljoin(here, entry.p.a["href"]) for entry in html.select(".entry")]
+    assert re.findall(r"^- .*\]\((.*?)\)$", shown, re.M) == places
     lab = site.Page(language, "labs/see-the-masks")
     plots = re.findall(r"^!\[(.+)\]\(#", lab.source.read_text("utf-8"), re.M)
     assert re.findall(r"^\[picture: (.+)\]$", (built / lab.path / "index.md").read_text("utf-8"), re.M) == plots

@@ -22,11 +22,14 @@ def tab(chromium, files):
         yield tab
 
 
+@pytest.mark.parametrize("slug", ["masks/causal", "map"])
 @pytest.mark.parametrize("language", site.LANGUAGES)
-def test_every_link_of_a_copy_opens_a_page_of_it(tab, built, language):
-    page = site.Page(language, "masks/causal")
+def test_every_link_of_a_copy_opens_a_page_of_it(tab, built, language, slug):
+    page = site.Page(language, slug)
     opened = tab.open(f"{page.path}index.html")
-    links = opened.locator("a[href^='.'], a[href^='#']").evaluate_all("all => all.map(link => link.pathname)")
+    links = opened.locator("a[href^='.'], a[href^='#'], a[href^='file:']").evaluate_all(
+        "all => all.map(link => new URL(link.getAttribute('href'), location).pathname)"
+    )
     assert len(links) > 30
     assert [link for link in links if not Path(link).is_file()] == []
 

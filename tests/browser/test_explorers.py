@@ -239,6 +239,22 @@ def test_a_query_is_dragged_and_shared_by_its_address(tab, language):
     expect(explorer.get_by_label("k3 x")).to_have_value("2.0")
 
 
+@pytest.mark.parametrize("typed", ["9", "1.45", ""])
+def test_a_number_that_the_plane_cannot_show_changes_nothing(tab, typed):
+    opened = tab.open(path_of("one-query", "en"))
+    explorer = opened.locator("#one-query")
+    before = explorer.locator("table").all_inner_texts(), tab.at()
+    number = explorer.get_by_label("k0 x")
+    number.fill(typed)
+    number.press("Enter")
+    assert not number.evaluate("number => number.validity.valid")
+    assert (explorer.locator("table").all_inner_texts(), tab.at()) == before
+    assert number.evaluate("number => getComputedStyle(number).outlineStyle") == "solid"
+    number.fill("1.2")
+    number.press("Enter")
+    assert tab.at().endswith("#one-query?k0x=1.2")
+
+
 @every_language
 def test_a_query_is_moved_by_keyboard(tab, language):
     opened = tab.open(path_of("one-query", language))

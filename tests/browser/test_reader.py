@@ -149,7 +149,10 @@ def test_where_nothing_can_be_copied_the_program_is_shown(tab):
     opened = tab.open("masks/causal/")
     opened.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('not here')) }")
     opened.locator(".cell-tools [data-copy]").first.click()
-    expect(opened.get_by_role("dialog", name=text("en", "program"))).to_be_visible()
+    box = opened.get_by_role("dialog", name=text("en", "program"))
+    expect(box).to_be_visible()
+    box.locator("[data-copy]").click()
+    assert opened.evaluate("`${getSelection()}`").split() == box.locator("code").text_content().split()
 
 
 def test_folded_answers_are_printed(tab):

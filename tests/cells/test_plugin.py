@@ -466,6 +466,33 @@ def test_update_writes_what_the_check_then_accepts(tmp_path):
     assert project.pytest("snippets/page.md")[0] == 0
 
 
+def test_a_cell_whose_output_is_missing_is_accused_alone_and_one_update_mends_it(tmp_path):
+    """It is not shared: a shared cell below it may give its names a new value."""
+    project = Project(tmp_path)
+    first, use = ("first", "T = 9\nprint(T)\n", "9\n"), ("use", "print(T)\n", "3\n")
+    right = project.add("page", first, SETUP, use).read_text()
+    assert project.pytest("snippets", "--record")[0] == 0
+    recorded = json.loads((tmp_path / "verified/cpu.json").read_text())["page"]["cells"]
+    path = project.add("page", first[:2], SETUP, use)
+    _, _, messages = project.pytest("snippets")
+    assert "may not print; this one prints:\n\n9\n" in messages.pop("page::first")
+    assert messages.pop("page::notebook").endswith("mend first first")
+    assert messages == {"page::setup": "", "page::use": ""}
+    status, text, _ = project.pytest("snippets", "--update", "--record")
+    assert status == 0, text
+    assert path.read_text() == right
+    assert json.loads((tmp_path / "verified/cpu.json").read_text())["page"]["cells"] == recorded
+
+
+def test_a_cell_that_uses_a_name_of_one_whose_output_is_missing_is_not_recorded(tmp_path):
+    project = Project(tmp_path)
+    project.add("page", SETUP, ("one", "x = 1\nprint(x)\n"), ("two", "print(x)\n"))
+    status, _, messages = project.pytest("snippets", "--update", "--record")
+    assert status == 1
+    assert "name 'x' is not defined" in messages["page::two"]
+    assert json.loads((tmp_path / "verified/cpu.json").read_text())["page"]["cells"] == {}
+
+
 HALF_WRITTEN = """
 import pathlib, time
 
@@ -499,6 +526,44 @@ def test_a_kill_in_the_middle_of_an_update_leaves_every_file_whole(tmp_path, wri
     assert path.read_text() == before[path]
     assert page.read_text() == before[page]
     assert json.loads((tmp_path / "verified/cpu.json").read_text())["page"]["cells"].keys() <= {"sums"}
+
+
+STOP = """
+
+import signal
+
+
+def pytest_runtest_protocol(item):
+    if item.nodeid == "snippets/page.md::setup":
+        {how}
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "arguments"),
+    [
+        ("signal.raise_signal(signal.SIGINT)", []),
+        ("item.session.shouldstop = 'enough'", []),
+        ("item.runtest = None  # it fails", ["-x"]),
+        ("1 / 0  # an internal error", []),
+        ("pass", ["--collect-only"]),
+        ("pass", ["--deselect", "snippets/page.md::sums"]),
+        ("pass", ["broken"]),
+    ],
+)
+def test_a_run_that_stops_before_its_end_writes_nothing_and_says_so(tmp_path, how, arguments):
+    project = Project(tmp_path)
+    project.write("broken/snippets/unreadable.md", NOT_READ["a-malformed-mark"])
+    project.add("done", SETUP, ("sums", PRINT_SUMS, SUMS))
+    project.add("page", SETUP, ("sums", PRINT_SUMS, SUMS))
+    assert project.pytest("snippets", "--record")[0] == 0
+    done = project.add("done", SETUP, ("sums", PRINT_SUMS, "tensor([9.])\n"))
+    before = {path: path.read_text() for path in (done, tmp_path / "verified/cpu.json")}
+    conftest = tmp_path / "conftest.py"
+    conftest.write_text(conftest.read_text() + STOP.replace("{how}", how))
+    _, text, _ = project.pytest("snippets", "--update", "--record", *arguments)
+    assert {path: path.read_text() for path in before} == before
+    assert "\nstopped before the end: snippets/ and verified/ are as they were\n" in text
 
 
 def test_update_refuses_what_is_not_the_same_twice_and_keeps_the_file(tmp_path):

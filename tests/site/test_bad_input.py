@@ -103,6 +103,27 @@ def test_names_that_do_not_fit_a_matrix_are_named_with_the_cell(project):
     )
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("print(weights)", "print(weights", "'(' was never closed"),
+        ("print(weights)", "  print(weights)", "unexpected indent"),
+        ("print(weights)", "weights[0]  # the first", "a comment in a cell is a shape, as in # (B, H, T, D)"),
+    ],
+)
+def test_a_cell_with_a_mistake_is_named_with_its_line(project, old, new, said):
+    snippet = project / "snippets/masks/causal.md"
+    edit(snippet, f"\n{old}\n", f"\n{new}\n")
+    assert f"snippets/masks/causal.md:{line_of(snippet, new)}: {said}" in refusal(project, ONLY_LANGUAGE="it")
+
+
+def test_a_page_that_is_behind_is_built_alone_too(project):
+    edit(project / "docs/it/masks/causal.md", "made_from:", "behind: [probe]\nmade_from:")
+    site.build(project.parent / "behind", root=project, ONLY_LANGUAGE="it")
+    html = (project.parent / "behind/masks/causal/index.html").read_text("utf-8")
+    assert 'class="behind"' in html
+
+
 def test_a_corrupt_record_is_named_with_the_way_to_write_it_anew(project):
     (project / "verified/cpu.json").write_text('{\n "masks/causal": {')
     said = refusal(project, ONLY_LANGUAGE="en")

@@ -47,9 +47,10 @@ def test_the_map_has_a_line_for_each_chapter_and_page_with_both_directions(nav):
 
 def test_the_map_in_markdown(nav):
     assert plain.curriculum(rows(nav), "On:") == (
-        "\n## A\n\n- [One](https://site/a/one/)\n- [Two](https://site/a/two/). On: [One](https://site/a/one/)\n"
-        "\n## B\n\n- [Three](https://site/b/three/). On: [One](https://site/a/one/), [Two](https://site/a/two/)\n"
+        "\n## A\n\n- [One](https://site/a/one/)\n- [Two](https://site/a/two/) · On: [One](https://site/a/one/)\n"
+        "\n## B\n\n- [Three](https://site/b/three/) · On: [One](https://site/a/one/) · [Two](https://site/a/two/)\n"
     )
+    assert "- [Two](https://site/a/two/) · 前置：[One](https://site/a/one/)\n" in plain.curriculum(rows(nav), "前置：")
 
 
 @pytest.mark.parametrize("slug", ["b/three", "a/two", "a/none"])

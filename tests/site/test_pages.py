@@ -1,5 +1,6 @@
 """A page that would swallow a part of itself, or run a script, is refused with its line and the mend."""
 
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from tools.cells.source import SourceError
 from tools.notebooks import load
 from tools.site.body import inline_pictures, words_of_pictures
-from tools.site.checks import check_glossary, check_pages, check_text
+from tools.site.checks import check_glossary, check_pages, check_text, check_words
 from tools.site.once import Kept
 from tools.site.policy import with_policy
 
@@ -27,14 +28,20 @@ def check(tmp_path):
 @pytest.mark.parametrize(
     ("text", "line", "said"),
     [
-        ("", 1, "the page has no title"),
+        ("---\ndescription: A page.\n---\n", 1, "the page has no title"),
+        ("# Title\n", 1, "the page has no description; write"),
+        ("---\ndescripton: A page.\n---\n# Title\n", 1, "the page has no description; write"),
         ("---\ndescription: A page.\n\n# Title\n", 1, "no closing ---"),
         ("---\ndescription: 3\n---\n# Title\n", 1, "the description is not a text"),
-        ("---\ntemplate: glosary.html\n---\n# Title\n", 1, "there is no template .*glosary.html"),
+        ("---\ndescription: A page.\ntemplate: glosary.html\n---\n# Title\n", 1, "there is no template .*glosary.html"),
         (f"{HEAD}```python\nx = 1\n", 7, "the block that begins here is not closed"),
         (f"{HEAD}```python\nx = 1\n\n```python\ny = 2\n```\n", 7, "is not closed where it ends"),
         (f'{HEAD}```text\n\n--8<-- "masks/causal.md:leak"\n\n```\n', 7, "is not closed where it ends"),
         (f"{HEAD}??? note\nNot indented.\n", 7, "the text of this block is not below it"),
+        (f'{HEAD}!!! warning "Open\n\n    Text.\n', 7, "the title of this block is not closed"),
+        (f"{HEAD}Text.\n\n## B\n", 9, "a heading ends with an id"),
+        (f"{HEAD}### B {{#cell-b}}\n", 7, "a heading ends with an id"),
+        (f"{HEAD}A formula $x^2 here.\n", 7, "the formula that begins here is not closed"),
         (f"{HEAD}<div>\n\nOpen.\n", 7, "<div> is not closed"),
         (f"{HEAD}Text.\n\n</article>\n", 9, "</article> closes nothing"),
         (f"{HEAD}<!-- open\n", 7, "the comment that begins here is not closed"),
@@ -51,7 +58,7 @@ def test_a_slip_is_named_with_its_line_and_the_mend(check, text, line, said):
 
 def test_what_only_looks_like_a_slip_is_left_alone(check):
     check(
-        f"{HEAD}`<script>`, <https://example.org>, $a <b$, 1 < 2 > 0, a<br>b, <!-- a <div> -->\n\n"
+        f"{HEAD}`<script>`, \\$5, `$x`, <https://example.org>, $a <b$, 1 < 2 > 0, a<br>b, <!-- a <div> -->\n\n"
         "```html\n<div>\n<script>\n```\n\n!!! note\n\n\tWith a tab.\n\n??? tip\n\n    ```python\n    x = 1\n    ```\n\n"
         '<p dir="rtl">العربية</p>\n'
     )
@@ -62,10 +69,46 @@ def test_a_nav_without_a_page_that_others_lead_to_is_refused(tmp_path):
         check_pages(["index.md", "verified.md"], tmp_path, [])
 
 
-def test_a_term_that_no_page_introduces_is_refused():
-    entry = SimpleNamespace(id="leak", where="masks/casual#leak")
-    with pytest.raises(SourceError, match=r"glossary\.csv: 'leak' is introduced on 'masks/casual'"):
-        check_glossary(["masks/causal.md"], "glossary.csv", SimpleNamespace(entries=[entry]))
+def test_a_nav_that_names_a_page_twice_is_refused(tmp_path):
+    (tmp_path / "en").mkdir()
+    for name in ("glossary.md", "verified.md"):
+        (tmp_path / "en" / name).touch()
+    with pytest.raises(SourceError, match=r"the nav names glossary\.md 2 times"):
+        check_pages(["glossary.md", "verified.md", {"Again": ["glossary.md"]}], tmp_path, [])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({}, "lacks 'arc'; write it"),
+        (
+            {"arc": "{capitolo}"},
+            r"'arc' has the places \['capitolo'\], in 'en' it has \['chapter'\]; make them the same",
+        ),
+        ({"arc": ["{chapter}"]}, "'arc' is no text; put it between quotes"),
+        ({"arc": "{chapter}", "arcs": "archi"}, "'arcs' is none of the words of 'en'; is it 'arc'?"),
+    ],
+)
+def test_words_that_differ_from_the_english_ones_are_named_with_their_language(words, said):
+    words = words | {"group": {"one": "uno"}, "clipboard.copy": "a word of Material"}
+    with pytest.raises(SourceError, match=f"mkdocs.yml: extra.text of 'it'.* {said}"):
+        check_words({"en": {"arc": "{chapter}", "group": {"one": "one"}}, "it": words})
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        ("masks/casual#leak", "'masks/casual', which the nav lacks; mend its `where`; is it 'masks/causal'?"),
+        ("masks/causal#leaks", "'masks/causal', which has no section 'leaks'; is it 'leak'?"),
+    ],
+)
+def test_a_term_that_no_section_introduces_is_refused(tmp_path, where, said):
+    page = tmp_path / "en/masks/causal.md"
+    page.parent.mkdir(parents=True)
+    page.write_text(f"{HEAD}## Leaks {{#leak}}\n", encoding="utf-8")
+    terms = SimpleNamespace(entries=[SimpleNamespace(id="leak", where=where)])
+    with pytest.raises(SourceError, match=re.escape(f"glossary.csv: 'leak' is introduced on {said}")):
+        check_glossary(["masks/causal.md"], tmp_path, "glossary.csv", terms)
 
 
 @pytest.mark.parametrize("drawing", ["no picture", "<svg><script>alert(1)</script></svg>"])

@@ -7,7 +7,7 @@ import nbformat
 import pytest
 
 from tools.cells.source import Cell, SourceError
-from tools.notebooks import dump, notebook, with_links, with_places
+from tools.notebooks import dump, notebook, with_links, with_places, with_sentences
 from tools.site.body import (
     explain_tints,
     inline_pictures,
@@ -106,6 +106,14 @@ def test_the_page_of_a_lab_shows_the_figures_of_its_notebook_where_it_describes_
 def test_links_of_a_notebook_can_be_set_later():
     made = with_links(notebook(PAGE, CELLS), lambda target: f"https://site/{target}")
     assert made == notebook(PAGE, CELLS, lambda target: f"https://site/{target}")
+
+
+def test_where_a_cell_ran_stands_below_it_in_its_notebook():
+    made = with_sentences(notebook(PAGE, CELLS), {"show": "On a *fast* machine", "gone": "Nowhere"})
+    nbformat.validate(nbformat.from_dict(made))
+    kinds = ["text_0", "data", "text_1", "show", "ran_on_show", "text_2"]
+    assert [cell["id"] for cell in made["cells"]] == kinds
+    assert sources(made, "markdown")[2] == "On a *fast* machine"
 
 
 def test_a_notebook_is_written_in_one_way():
@@ -225,6 +233,7 @@ def test_what_tints_mean_stands_below_the_first_tinted_output_alone():
 def test_a_line_ends_before_the_number_of_a_thread_and_not_inside_short_code():
     thread, long = '<a href="#1">pytorch#41508</a>', f"<code>{'a ' * 13}</code>"
     assert line_ends(thread) == '<a href="#1">pytorch<wbr>#41508</a>'
+    assert line_ends(thread.replace("pytorch", "TheTransformer")) == '<a href="#1">The<wbr>Transformer<wbr>#41508</a>'
     assert line_ends("<code>lengths - 1</code>") == '<code class="kept">lengths - 1</code>'
     assert line_ends(f"{long}<code>lengths</code>") == f"{long}<code>lengths</code>"
 
@@ -297,6 +306,8 @@ def test_a_free_port_is_free_and_a_taken_one_is_named_with_the_mend():
         with pytest.raises(SourceError, match=rf"port {port} of 127.0.0.1 .*mkdocs serve -a 127.0.0.1:{port + 1}"):
             check_port("127.0.0.1", port)
     check_port("127.0.0.1", port)
+    with pytest.raises(SourceError, match="there is no port 99999"):
+        check_port("127.0.0.1", 99999)
 
 
 def test_a_nav_is_read_at_any_depth():

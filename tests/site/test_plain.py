@@ -1,13 +1,19 @@
 """Pages for machines that read: plain Markdown, and the list of all pages."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
+import pytest
+
+from tests.configuration import LANGUAGES
 from tools.cells.source import Cell
-from tools.notebooks import notebook
+from tools.freshness import ALL
+from tools.notebooks import notebook, with_sentences
 from tools.site import plain
 from tools.site.terms import Entry
 
 URL = "https://site/a/b/"
+TEXT = LANGUAGES["en"].extra["text"]
 CELLS = [
     Cell("data", "x = '# y {#z} [a](b.md)'\n", None, 2, 4),
     Cell("show", "print(x)\n", "> **1**\n  2\n", 8, 13),
@@ -121,16 +127,97 @@ def test_a_plot_of_a_lab_stands_as_its_name():
     assert plain.page(made, URL) == wanted
 
 
-def test_the_glossary_lists_its_terms_with_their_other_names():
-    query = Entry("query", "query", "Looks.", {"it": "richiesta", "zh": "查询"}, "a/b#top")
-    batch = Entry("batch", "批量", "Many.", {"en": "batch", "it": "batch"}, "a/b#top")
-    token = Entry("token", "token", "A piece.", {}, "a/b#top")
-    wanted = "- **query** (richiesta, 查询): Looks.\n- **批量** (batch): Many.\n- **token**: A piece.\n"
-    assert plain.glossary([query, batch, token]) == wanted
+def test_where_a_cell_ran_stands_behind_its_output():
+    made = with_sentences(notebook(PAGE, CELLS), {"show": "On a fast machine"})
+    assert "```text\n> **1**\n  2\n```\n\nOn a fast machine\n\nMore.\n" in plain.page(made, URL)
 
 
 def page(title, url, **meta):
     return SimpleNamespace(title=title, canonical_url=url, meta=meta, children=None)
+
+
+def test_the_glossary_lists_its_terms_with_their_other_names_and_where_each_is_introduced():
+    query = Entry("query", "query", "Looks.", {"it": "richiesta", "zh": "查询"}, "a/b#below")
+    batch = Entry("batch", "批量", "许多。", {"en": "batch", "it": "batch"}, "a/b#top")
+    token = Entry("token", "token", "A piece.", {}, "a/b#top")
+    pages = [SimpleNamespace(slug="a/b", **vars(page("&lt;B&gt;", URL)))]
+    assert plain.glossary([query, batch, token], pages) == (
+        "- **query** (richiesta, 查询): Looks. [<B>](https://site/a/b/#below)\n"
+        "- **批量** (batch): 许多。[<B>](https://site/a/b/)\n"
+        "- **token**: A piece. [<B>](https://site/a/b/)\n"
+    )
+
+
+# --- what the records say -------------------------------------------------------------------------
+
+
+def badge(device, verified, cells):
+    facts = {"torch": "2.13.0", "date": "2026-11-20", "name": "A|B"}
+    return {"device": device, "verified": verified, "cells": cells, **facts}
+
+
+def verified(title, cells, *badges):
+    """A page whose last cell needs CUDA."""
+    cells = [*cells[:-1], replace(cells[-1], needs="cuda")] if cells else []
+    ran_on = {cell.name: f"Said of {cell.name}." for cell in cells if cell.needs}
+    return SimpleNamespace(cells_to_verify=cells, badges=badges, ran_on=ran_on, **vars(page(title, URL)))
+
+
+def test_a_table_says_of_each_page_with_cells_what_ran_where():
+    """What a record holds of other cells than those of today is no count."""
+    causal = verified("Causal", CELLS, badge("CPU", 1, 2), badge("CUDA", 1, 2))
+    shapes = verified("A|B", CELLS[:1], badge("CUDA", 0, 1))
+    assert plain.verified([verified("Home", []), causal, shapes], TEXT) == (
+        "| Page | CPU | CUDA |\n| --- | --- | --- |\n"
+        "| [Causal](https://site/a/b/) | 1 of 2 · torch 2.13.0 · 2026-11-20 · A\\|B "
+        "| 1 of 2 · torch 2.13.0 · 2026-11-20 · A\\|B |\n"
+        "| [A\\|B](https://site/a/b/) | 0 of 1 | 0 of 1 |\n"
+        "| All pages | 1 of 3 | 1 of 3 |\n\n"
+        "- [Causal](https://site/a/b/#cell-show) · `show` · Said of show.\n"
+        "- [A|B](https://site/a/b/#cell-data) · `data` · Said of data.\n"
+    )
+
+
+def test_before_a_gpu_has_run_the_pages_it_is_said_that_none_has():
+    home = verified("Home", [])
+    causal = SimpleNamespace(**vars(page("Causal", URL)), cells_to_verify=CELLS[:1], badges=[], ran_on={})
+    wanted = "| Page |\n| --- |\n| [Causal](https://site/a/b/) |\n| All pages |\n"
+    assert plain.verified([home, causal], TEXT) == f"No GPU has run these pages yet.\n\n{wanted}"
+
+
+# --- a translation that is behind -----------------------------------------------------------------
+
+
+def section(name, title, level, *children):
+    return SimpleNamespace(id=name, title=title, level=level, children=children)
+
+
+CONTENTS = [section("title", "T &amp; U", 1, section("a", "A", 2, section("b", "B", 3)), section("c", "C", 2))]
+
+
+@pytest.mark.parametrize(
+    ("language", "behind", "wanted"),
+    [
+        ("en", ["b"], "The English original of these sections is newer: [B](https://site/a/b/#b) · {original}"),
+        ("zh", ["top", "c"], "{behind}[T & U](https://site/a/b/#title) · [C](https://site/a/b/#c) · {original}"),
+        ("zh", ALL, "{untranslated}"),
+    ],
+)
+def test_a_page_that_is_behind_says_so_below_its_title(language, behind, wanted):
+    text = LANGUAGES[language].extra["text"]
+    late = SimpleNamespace(behind=behind, toc=CONTENTS, **vars(page("T", URL)))
+    said = plain.behind(late, text, "https://site/en/")
+    assert said == wanted.format(**text | {"original": "[Read it in English](https://site/en/)"})
+    assert plain.below_title("# T\n\nProse.\n", said) == f"# T\n\n{said}\n\nProse.\n"
+
+
+def test_what_was_counted_stands_below_each_promise():
+    text = "# Home\n\n- 1. a\n\n1. One\n   and\n2. Two\n\nEnd.\n"
+    wanted = "# Home\n\n- 1. a\n\n1. One\n   and\n   - 3\n   - 4\n2. Two\n   - 5\n\nEnd.\n"
+    assert plain.counted(text, [["3", "4"], ["5"]]) == wanted
+
+
+# --- the list of all pages ------------------------------------------------------------------------
 
 
 def chapter(title, *children):

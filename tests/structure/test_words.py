@@ -11,6 +11,7 @@ from tests.configuration import CONFIG, LANGUAGES, ROOT, SLUGS
 from tools import labs
 from tools.glossary import Glossary, Section, read_rows
 from tools.site.body import words_of_pictures
+from tools.site.checks import flat
 from tools.translations import code
 
 PLACES = re.compile(r"\{(\w+)\}|<(\w+)")  # what a sentence has filled in, and its tags
@@ -33,14 +34,6 @@ KEPT = {
     ),
 }
 LETTERS = re.compile("[A-Za-z]{2,}")
-
-
-def flat(words):
-    return {
-        f"{key} {part}".strip(): word
-        for key, value in words.items()
-        for part, word in (value.items() if isinstance(value, dict) else [("", value)])
-    }
 
 
 def test_the_words_of_the_site_are_there_in_every_language_with_the_same_places(translation):

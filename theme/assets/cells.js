@@ -49,7 +49,9 @@ for (const cell of all("article .language-python")) {
   })
   cell.querySelector("[data-show]").addEventListener("click", () => show(cell))
 }
-whole.querySelector("[data-copy]").addEventListener("click", event => copy(event.currentTarget, codeOf(whole)))
+whole.querySelector("[data-copy]").addEventListener("click", event => {
+  copy(event.currentTarget, codeOf(whole)).catch(() => getSelection().selectAllChildren(whole.querySelector("code")))
+})
 for (const code of all("code[data-copied]")) {
   const button = tools.querySelector("[data-copy]").cloneNode(true)
   button.title = button.ariaLabel = code.dataset.copyLabel

@@ -64,7 +64,7 @@ function show(page) {
 }
 
 function count(found, words) {
-  if (!found) return dialog.dataset.none.replace("{query}", words)
+  if (!found) return dialog.dataset.none.replace("{query}", () => words)
   return found === 1 ? dialog.dataset.one : dialog.dataset.many.replace("{count}", found)
 }
 

@@ -75,8 +75,13 @@ document.addEventListener("click", event => {
 // --- a downloaded copy: no server looks for the page of a folder
 
 if (location.protocol === "file:") {
-  const toFolder = link => link.protocol === "file:" && link.pathname.endsWith("/")
-  all("a[href]").filter(toFolder).forEach(link => { link.pathname += "index.html" })
+  for (const link of all("a[href]")) {
+    const address = new URL(link.getAttribute("href"), location) // a link in a drawing does not know its parts
+    if (address.protocol === "file:" && address.pathname.endsWith("/")) {
+      address.pathname += "index.html"
+      link.setAttribute("href", address)
+    }
+  }
 }
 
 }

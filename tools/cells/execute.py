@@ -87,7 +87,7 @@ def run(path, cells, device="cpu", seed=1):
             if not torch.equal(start, end):
                 result.draws[cell.name] = end
             refuse_changes(shared, result.namespace, who)
-            if cell.shared:
+            if cell.shared and not output.getvalue():  # one that prints only lacks its output
                 shared |= snapshot(before, result.namespace)
     return result
 

@@ -36,7 +36,7 @@ from tools.cells.summary import facts, job_summary
 from tools.freshness import text_of
 
 LEGEND = {"B", "H", "Hkv", "T", "Tq", "Tk", "D", "E", "V"}
-passed, prints = pytest.StashKey[dict](), pytest.StashKey[dict]()
+passed, prints, ended = pytest.StashKey[dict](), pytest.StashKey[dict](), pytest.StashKey[int]()
 
 
 def pytest_addoption(parser):
@@ -49,7 +49,7 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    config.stash[passed], config.stash[prints] = {}, {}
+    config.stash[passed], config.stash[prints], config.stash[ended] = {}, {}, 0
     config.option.reportchars += "s"  # list what was not run
     device = config.option.device
     if (config.option.record or config.option.update) and getattr(config.option, "numprocesses", None):
@@ -210,7 +210,7 @@ class CellTest(codeblocks.TestBlock):
     def runtest(self):
         file, cell = self.parent, self.cell
         self.refuse_hidden()
-        cells = program_cells(file.cells, cell)
+        cells = program_cells(file.cells_as_run(), cell)
         first = file.run(cells, seed=1)
         refuse_equal_sizes(first.namespace, file.file)
         if file.authority(cell):
@@ -319,12 +319,14 @@ def failure_text(item, excinfo):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
-    """A cell cannot skip itself; and the notebook of a file knows which cells have failed."""
+    """A cell cannot skip itself; the notebook of a file knows which cells have failed; tests that ended are counted."""
     report = yield
     if isinstance(item, (CellTest, NotebookTest)) and report.skipped and call.when == "call":
         report.outcome, report.longrepr = "failed", f"{item.parent.file}: the cell {item.name!r} skips itself"
     if isinstance(item, CellTest) and report.failed:
         item.parent.failing.append(item.name)
+    if call.when == "teardown":
+        item.config.stash[ended] += 1
     return report
 
 
@@ -338,8 +340,20 @@ def pytest_collection_finish(session):
             session.config.stash[passed][file] = set()
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # around the summary of pytest
 def pytest_sessionfinish(session):
+    """Below the summary: write what a run has found, or say that it stopped before the end and found too little."""
+    result = yield
     config = session.config
+    if config.stash[ended] == len(session.items):
+        write_files(config)
+    elif config.option.update or config.option.record:
+        config.get_terminal_writer().line("stopped before the end: snippets/ and verified/ are as they were", red=True)
+    return result
+
+
+def write_files(config):
+    """Write the record and the outputs, as `--record` and `--update` ask for them."""
     try:
         if config.option.record:
             for file, names in config.stash[passed].items():

@@ -10,6 +10,8 @@ import io
 import re
 import tokenize
 
+from tools.cells.source import SourceError
+
 SHAPE = re.compile(r"#\s*\((.*)\)")
 CHECK = "__check_shape__"
 LAST = "__last_line__"
@@ -73,6 +75,17 @@ def instrument(source, filename):
             f"{line}: this shape cannot be checked; put it behind the last line of an assignment or return"
         )
     return ast.fix_missing_locations(tree), [f"{filename}:{line}" for line in comments]
+
+
+@functools.cache
+def refuse_mistakes(path, cell):
+    """`SourceError` where a cell is no Python, or has a comment that is no shape or stands where none is checked."""
+    try:
+        instrument("\n" * cell.fence + cell.code, str(path))
+    except SyntaxError as error:
+        raise SourceError(f"{path}:{error.lineno}: {error.msg}") from None
+    except ShapeError as error:
+        raise SourceError(f"{path}:{error}") from None
 
 
 class Instrument(ast.NodeTransformer):

@@ -22,7 +22,9 @@ TINTED = re.compile(
 )
 PICTURE = re.compile(r'<img alt="([^"]*)" src="[^"]*?assets/([\w./-]+\.svg)"[^>]*>')
 WORD = re.compile(r'(<text\b(?![^>]* class="code\b)[^>]*>)([^<]+)(?=</text>)')  # code is the same in every language
-THREAD = re.compile(r"(?<=[\w-])#\d+(?=</a>)")
+DATE = re.compile(r"\d{4}-\d\d-\d\d")
+THREAD = re.compile(r"[\w-]+#\d+(?=</a>)")
+SEAM = re.compile(r"(?<=[a-z])(?=[A-Z])|(?=#)")
 SHORT_CODE = re.compile(r"<code>(?=[^<]*[ -])([^<]{1,24})</code>")  # a browser ends a line at these two alone
 WIDTH = re.compile(r'viewBox="\S+ \S+ (\S+)')
 BROAD = 600  # a wider picture would have words too small for a phone
@@ -66,10 +68,15 @@ def show_cells(body, path, cells, ran_on, text):
         cell = cells[int(place[1])]
         code = block(cell.code, "python").replace('">', f'" id="cell-{cell.name}">', 1)
         sentence = ran_on.get(cell.name)
-        below = f'<p class="ran-on">{html.escape(sentence)}</p>' if sentence else ""
+        below = f'<p class="ran-on">{dated(sentence)}</p>' if sentence else ""
         return code + output(cell, text) + place[2] + below
 
     return SHOWN.sub(filled, body)
+
+
+def dated(sentence):
+    """A sentence as HTML in which a line does not end inside a date."""
+    return DATE.sub(r"<time>\g<0></time>", html.escape(sentence))
 
 
 def output(cell, text):
@@ -94,8 +101,9 @@ def scrolling_tables(body):
 
 
 def line_ends(body):
-    """A line may end before the number of a thread such as pytorch#41508, and not inside a short piece of code."""
-    return SHORT_CODE.sub(r'<code class="kept">\1</code>', THREAD.sub(r"<wbr>\g<0>", body))
+    """A line may end at a seam of a thread such as AnnotatedTransformer#1, and not inside a short piece of code."""
+    body = THREAD.sub(lambda thread: SEAM.sub("<wbr>", thread[0]), body)
+    return SHORT_CODE.sub(r'<code class="kept">\1</code>', body)
 
 
 def words_of_pictures(path, language):

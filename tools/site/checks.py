@@ -3,6 +3,7 @@
 import os
 import re
 import socket
+from collections import Counter
 from pathlib import Path
 
 from tools import freshness
@@ -16,6 +17,7 @@ TITLE = re.compile(r"^# \S", re.M)
 HEADING = re.compile(r"^#+ .*", re.M)
 BLOCK = re.compile(r"^( *)(?:!!!|\?\?\?\+?) .*$", re.M)
 TAG = re.compile(r"<(/?)([a-z][a-z0-9]*)((?:\s[^<>]*)?)>", re.I)
+PLACES = re.compile(r"\{(\w*)\}")
 HANDLER = re.compile(r"\son\w+\s*=", re.I)
 VOID = {"area", "br", "col", "hr", "img", "input", "source", "wbr"}
 
@@ -31,6 +33,8 @@ def check_port(host, port):
                 f"port {port} of {host} cannot be used ({error.strerror}); "
                 f"choose another: nox -s serve -- -a {host}:{port + 1}, or mkdocs serve -a {host}:{port + 1}"
             ) from None
+        except OverflowError:
+            raise SourceError(f"there is no port {port}; give one from 1024 to 65535") from None
 
 
 def check_pages(nav, docs, languages):
@@ -40,7 +44,9 @@ def check_pages(nav, docs, languages):
             raise SourceError(f"mkdocs.yml: the nav lacks {page}, to which other pages lead; add it")
     english = Path(docs, "en")
     pages = [path.relative_to(english).as_posix() for path in english.rglob("*")]
-    for page in nav_pages(nav):
+    for page, count in Counter(nav_pages(nav)).items():
+        if count > 1:
+            raise SourceError(f"mkdocs.yml: the nav names {page} {count} times; name each page once")
         if page not in pages:
             raise SourceError(f"mkdocs.yml: the nav names {page}, and docs/en has no such page{nearest(page, pages)}")
         for language in languages:
@@ -59,13 +65,50 @@ def nav_pages(item):
     return [page for part in (item.values() if isinstance(item, dict) else item) for page in nav_pages(part)]
 
 
-def check_glossary(nav, path, terms):
-    """`SourceError` where a term is introduced by no page of the nav."""
-    slugs = {page.rpartition(".")[0] for page in nav_pages(nav)}
+def check_words(said):
+    """`SourceError` where the words that mkdocs.yml has for the site in each language are not the same ones.
+
+    `said` are these words by language. Those with a dot are Material's.
+    """
+    english = flat(said["en"])
+    for language, words in said.items():
+        theirs, where = flat(words), f"mkdocs.yml: extra.text of {language!r}"
+        if missing := sorted(english.keys() - theirs.keys()):
+            raise SourceError(f"{where} lacks {missing[0]!r}; write it as in 'en', in words of that language")
+        for key, word in theirs.items():
+            if not isinstance(word, str):
+                raise SourceError(f"{where}: {key!r} is no text; put it between quotes")
+            if "." not in key and key not in english:
+                raise SourceError(f"{where}: {key!r} is none of the words of 'en'{nearest(key, english)}")
+        for key, word in english.items():
+            places, wanted = (sorted(PLACES.findall(text)) for text in (theirs[key], word))
+            if places != wanted:
+                raise SourceError(
+                    f"{where}: {key!r} has the places {places}, in 'en' it has {wanted}; make them the same"
+                )
+
+
+def flat(words):
+    """Words by their keys, those of a group by `group key`."""
+    return {
+        f"{key} {part}".strip(): word
+        for key, value in words.items()
+        for part, word in (value.items() if isinstance(value, dict) else [("", value)])
+    }
+
+
+def check_glossary(nav, docs, path, terms):
+    """`SourceError` where a term is introduced by no page of the nav, or by no section of it."""
+    sections = {page.rpartition(".")[0]: None for page in nav_pages(nav)}
     for entry in terms.entries:
-        slug = entry.where.partition("#")[0]
-        if slug not in slugs:
-            raise SourceError(f"{path}: {entry.id!r} is introduced on {slug!r}, which the nav lacks; mend its `where`")
+        slug, _, section = entry.where.partition("#")
+        where = f"{path}: {entry.id!r} is introduced on {slug!r}"
+        if slug not in sections:
+            raise SourceError(f"{where}, which the nav lacks; mend its `where`{nearest(slug, sections)}")
+        english = Path(docs, "en", f"{slug}.md")
+        sections[slug] = sections[slug] or freshness.sections(read_text(english), english)
+        if section not in sections[slug]:
+            raise SourceError(f"{where}, which has no section {section!r}{nearest(section, sections[slug])}")
 
 
 def check_text(path, templates):
@@ -77,7 +120,9 @@ def check_text(path, templates):
 
     if text.startswith("---\n") and not front:
         refuse(0, "the front matter is empty or has no closing ---; write, for example, `description: ...` and ---")
-    if not isinstance(front.get("description", ""), str):
+    if "description" not in front:
+        refuse(0, "the page has no description; write `description: ...`, a sentence, between --- and --- at its top")
+    if not isinstance(front["description"], str):
         refuse(0, "the description is not a text; put it between quotes")
     if "template" in front and not Path(templates, str(front["template"])).is_file():
         refuse(0, f"there is no template {templates}/{front['template']}; mend its name or leave it out")
@@ -91,13 +136,25 @@ def check_text(path, templates):
     if not TITLE.search(prose):
         refuse(0, "the page has no title; write it as `# Title`")
     for block in BLOCK.finditer(prose):
+        if block[0].count('"') % 2:
+            refuse(block.start(), "the title of this block is not closed; write it between two straight quotes")
         if not re.compile(rf"(?:\n[ \t]*)*\n{block[1]}(?: {{4}}|\t)").match(text, block.end()):
             refuse(block.start(), "the text of this block is not below it, indented by four spaces")
     prose = COMMENT.sub(blank, CODE.sub(blank, prose))
     for heading in HEADING.finditer(prose):
+        if heading[0].startswith("##") and not re.search(r"\{#(?!cell-)[a-z][a-z0-9-]*\}$", heading[0]):
+            refuse(
+                heading.start(), "a heading ends with an id that all languages share, such as {#row-zero}; not cell-..."
+            )
         if PARTS["formula"].search(heading[0]):
             refuse(heading.start(), "menus show a heading, too, and no formula can stand there; write text or code")
-    check_tags(PARTS["formula"].sub(blank, prose), refuse)
+    prose = PARTS["formula"].sub(blank, prose)
+    if found := re.search(r"(?<!\\)\$", prose):
+        refuse(
+            found.start(),
+            r"the formula that begins here is not closed; close it with $, or write \$ for the sign itself",
+        )
+    check_tags(prose, refuse)
 
 
 def check_tags(prose, refuse):

@@ -21,6 +21,7 @@ from mkdocs.utils.meta import get_data
 
 from tools import freshness, notebooks
 from tools.cells.labels import refuse_misfit
+from tools.cells.shapes import refuse_mistakes
 from tools.cells.source import SourceError, read_cells, read_text, resolve
 from tools.site import (
     badges,
@@ -50,11 +51,10 @@ for chatty in ("static_i18n", "jupyter"):
     logging.getLogger(f"mkdocs.plugins.mkdocs_{chatty}").setLevel(logging.WARNING)
 
 HOME = "index"
-GLOSSARY, MAP, SYMBOLS = "glossary", "map", "symbols"  # the pages that templates of these names fill
+# The pages that templates of these names fill.
+GLOSSARY, MAP, SYMBOLS, VERIFIED = "glossary", "map", "symbols", "verified"
 
 SOCIAL = "assets/social-{}.png"  # the picture beside a link to the site, by language
-
-WIDE_SIGN = re.compile(r"[\u3000-\u303f\uff00-\uffef]$")
 
 LENT = PackageLoader("material")  # icons and words; the frame of a page is our own
 
@@ -100,7 +100,8 @@ def on_config(config):
     if not i18n.building:
         with plain_errors():
             checks.check_pages(config.nav, config.docs_dir, i18n.build_languages)
-            checks.check_glossary(config.nav, glossary, config.extra["terms"])
+            checks.check_glossary(config.nav, config.docs_dir, glossary, config.extra["terms"])
+            checks.check_words({language.locale: language.extra["text"] for language in i18n.config.languages})
 
 
 def source_of(page):
@@ -119,7 +120,7 @@ def on_env(env, config, files):
     env.loader = ChoiceLoader([env.loader, LENT])
     env.bytecode_cache = templates
     env.trim_blocks = env.lstrip_blocks = True
-    env.filters["spaced"] = spaced
+    env.filters["spaced"] = plain.spaced
     language, template = config.plugins["i18n"].current_language, env.get_template("partials/social.html")
     with plain_errors():
         said = explorers.words(Path(shown(ROOT / "languages/explorers.csv")), language)
@@ -131,11 +132,6 @@ def on_env(env, config, files):
     write(Path(config.site_dir, SOCIAL.format(language)), pictures.social(template, config, attention))
     icon = pictures.touch_icon(ROOT / "theme" / config.theme["favicon"])
     write(Path(config.site_dir, "assets/touch-icon.png"), icon)
-
-
-def spaced(words):
-    """Words that others follow, and the space between them; the last sign of a Chinese sentence has it already."""
-    return words if WIDE_SIGN.search(words) else f"{words} "
 
 
 @event_priority(-50)
@@ -156,6 +152,7 @@ def on_pre_page(page, config, files):
         page.cells = resolve(page.text_file, snippets)
         page.cells_to_verify = read_cells(path) if path.is_file() else []
         for cell in page.cells_to_verify:
+            refuse_mistakes(path, cell)
             refuse_misfit(path, cell)
         verified = page.slug, page.cells_to_verify, config.extra["records"]
         page.badges = badges.badges(*verified)
@@ -165,13 +162,11 @@ def on_pre_page(page, config, files):
 def on_page_markdown(markdown, page, config, files):
     """Read the page, and make its notebook to download and its plain Markdown for machines."""
     texts = markdown, page.meta, read_text(page.text_file), config.extra["source"]
-    source = *texts, page.cells, [file.src_uri for file in files]
+    source = *texts, page.cells, page.ran_on, [file.src_uri for file in files]
     read = kept(("read", page.file.src_uri), source, lambda: read_page(markdown, page, config, files))
     markdown, page.meta, page.notebook, page.plain, page.figures, measured = read
     page.meta = page.meta | {"description": escape(page.meta.get("description", config.site_description))}
-    page.ran_on |= measured
-    if page.slug == GLOSSARY:
-        page.plain += f"\n{plain.glossary(config.extra['terms'].entries)}"
+    page.ran_on = page.ran_on | measured  # in place, the source of what is kept would change, too
     keep_rendered(page, source)
     page.notebook_name = f"{page.slug.rsplit('/', 1)[-1]}.ipynb"
     return markdown
@@ -200,6 +195,7 @@ def read_page(markdown, page, config, files):
         if page.behind == freshness.ALL:
             markdown, _ = get_data(read_text(page.text_file))
         made = notebooks.notebook(markdown, page.cells, absolute)
+    made = notebooks.with_sentences(made, page.ran_on | measured)
     dumped = notebooks.dump(made) if page.cells else None
     return body.with_cell_places(markdown), meta, dumped, plain.page(made, page.canonical_url), figures, measured
 
@@ -253,7 +249,7 @@ def write_beside(page, name, text):
 
 def on_page_context(context, page, config, nav):
     """What a page says of others, and what other sites are told of it: here every page has its title."""
-    language = config.plugins["i18n"].current_language
+    language, text = config.plugins["i18n"].current_language, config.extra["text"]
     page.social, page.locale = SOCIAL.format(language), linked.locale(language)
     page.linked_data = linked.data(page, language, config.site_name, config.site_url, page.slug == HOME)
     with plain_errors():
@@ -266,10 +262,17 @@ def on_page_context(context, page, config, nav):
     if page.slug == HOME:
         finish_home(page, config, nav)
     elif page.slug == MAP:
-        page.plain += plain.curriculum(context["rows"], config.extra["text"]["builds_on"])
+        page.plain += plain.curriculum(context["rows"], text["builds_on"])
     elif page.slug == SYMBOLS:
         context["symbols"] = symbols.index(nav.pages)
         page.plain += plain.symbols(context["symbols"])
+    elif page.slug == GLOSSARY:
+        page.plain += f"\n{plain.glossary(config.extra['terms'].entries, nav.pages)}"
+    elif page.slug == VERIFIED:
+        page.plain += f"\n{plain.verified(nav.pages, text)}"
+    if page.behind:
+        note = plain.behind(page, text, linked.original(page, config.site_url))
+        page.plain = plain.below_title(page.plain, note)
 
 
 def finish_home(page, config, nav):
@@ -279,6 +282,7 @@ def finish_home(page, config, nav):
     languages = len(config.plugins["i18n"].config.languages)
     counted = front.counted(nav.pages, languages, ROOT / "tests/pages/mutants.md", config.extra["text"])
     page.content = front.say_counted(page.content, counted)
+    page.plain = plain.counted(page.plain, counted)
     page.attention = front.attention(ROOT / "snippets")
 
 

@@ -15,7 +15,7 @@ def data(page, language, site_name, site_url, is_home):
     """A page in the words of schema.org, as JSON that may stand in a script."""
     kind = "WebSite" if is_home else ["TechArticle", "LearningResource"]
     is_english = language == ENGLISH or page.behind == ALL
-    home, _, rest = page.file.url.partition("/") if language != ENGLISH else ("", "", page.file.url)
+    home = f"{page.file.url.partition('/')[0]}/" if language != ENGLISH else ""
     said = {
         "@context": "https://schema.org",
         "@type": kind,
@@ -26,10 +26,15 @@ def data(page, language, site_name, site_url, is_home):
         "license": LICENCE,
     }
     if not is_home:
-        said["isPartOf"] = {"@type": "WebSite", "name": site_name, "url": f"{site_url}{home and home + '/'}"}
+        said["isPartOf"] = {"@type": "WebSite", "name": site_name, "url": f"{site_url}{home}"}
     if not is_english:
-        said["translationOfWork"] = {"@type": kind, "url": f"{site_url}{rest}", "inLanguage": ENGLISH}
+        said["translationOfWork"] = {"@type": kind, "url": original(page, site_url), "inLanguage": ENGLISH}
     return json.dumps(said, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def original(page, site_url):
+    """The address of the English page that a translation was made from."""
+    return site_url + page.file.url.partition("/")[2]
 
 
 def locale(language):

@@ -6,6 +6,7 @@ A page is made from its notebook, which has its cells, its outputs and its links
 import html
 import re
 
+from tools.freshness import ALL
 from tools.notebooks import ANCHOR, is_figure, svg, text_of
 
 QUOTE = re.compile(r"(?:^> \*\*|\A> ).*(?:\n>.*)*", re.M)  # at the start of a text it goes on after a cell
@@ -16,6 +17,8 @@ FOLD = re.compile(r"^<details>\n|\n\n</details>$", re.M)
 CODE = re.compile("</?code>")
 NAME = re.compile(r'aria-label="([^"]*)"')
 TO_ITSELF = re.compile(r"\]\((?=#)")
+NUMBERED = re.compile(r"^\d+\. .*(?:\n {3}.*)*", re.M)
+WIDE_SIGN = re.compile(r"[\u3000-\u303f\uff00-\uffef]$")
 
 
 def page(made, url):
@@ -48,9 +51,93 @@ def shown(output):
     return f"[picture: {html.unescape(name[1])}]" if name else "[picture]"
 
 
-def glossary(entries):
-    """The terms of the glossary, each with its other names and its sentence."""
-    return "".join(f"- **{entry.name}**{others(entry.names)}: {entry.says}\n" for entry in entries)
+def behind(page, text, english):
+    """What readers of a translation are told that lags behind its original, the page at `english`."""
+    if page.behind == ALL:
+        return text["untranslated"]
+    older = [link(page, f"#{section.id}", section.title) for section in headings(page.toc) if is_behind(section, page)]
+    return spaced(text["behind"]) + " · ".join([*older, f"[{text['original']}]({english})"])
+
+
+def headings(sections):
+    """The sections of a table of contents at every depth, in order."""
+    for section in sections:
+        yield section
+        yield from headings(section.children)
+
+
+def is_behind(section, page):
+    return section.id in page.behind or (section.level == 1 and "top" in page.behind)
+
+
+def below_title(markdown, words):
+    title, _, rest = markdown.partition("\n")
+    return f"{title}\n\n{words}\n{rest}"
+
+
+def spaced(words):
+    """Words that others follow, and the space between them; the last sign of a Chinese sentence has it already."""
+    return words if WIDE_SIGN.search(words) else f"{words} "
+
+
+def counted(markdown, counts):
+    """The first page, below each of its promises, which alone are numbered, what was counted for it."""
+    counts = iter(counts)
+    return NUMBERED.sub(lambda promise: "\n   - ".join([promise[0], *next(counts, [])]), markdown)
+
+
+def verified(pages, text):
+    """What the records say of each page with cells and of all, and what is said of the cells that need a device."""
+    pages = [page for page in pages if page.cells_to_verify]
+    devices = sorted({badge["device"] for page in pages for badge in page.badges})
+    rows = [
+        [text["page"], *devices],
+        ["---"] * (1 + len(devices)),
+        *([link(page), *(share(page, device, text) for device in devices)] for page in pages),
+        [text["total"], *(total(pages, device, text) for device in devices)],
+    ]
+    parts = ["".join(map(table_row, rows)), "".join(waiting(pages))]
+    return "\n".join(filter(None, ["" if "CUDA" in devices else f"{text['no_gpu']}\n", *parts]))
+
+
+def share(page, device, text):
+    """How many cells of a page count on a device; with which torch, when and where they ran, if any does."""
+    cells = len(page.cells_to_verify)
+    for badge in page.badges:
+        if badge["device"] == device and badge["verified"]:
+            return f"{text['share'].format(**badge)} · torch {badge['torch']} · {badge['date']} · {badge['name']}"
+    return text["share"].format(verified=0, cells=cells)
+
+
+def total(pages, device, text):
+    counts = [badge["verified"] for page in pages for badge in page.badges if badge["device"] == device]
+    return text["share"].format(verified=sum(counts), cells=sum(len(page.cells_to_verify) for page in pages))
+
+
+def table_row(cells):
+    escaped = (cell.replace("|", r"\|") for cell in cells)
+    return f"| {' | '.join(escaped)} |\n"
+
+
+def waiting(pages):
+    for page in pages:
+        for cell in page.cells_to_verify:
+            if cell.needs:
+                yield f"- {link(page, f'#cell-{cell.name}')} · `{cell.name}` · {page.ran_on[cell.name]}\n"
+
+
+def glossary(entries, pages):
+    """The terms of the glossary, each with its other names, its sentence, and the section that introduces it."""
+    pages = {page.slug: page for page in pages}
+    return "".join(
+        f"- **{entry.name}**{others(entry.names)}: {spaced(entry.says)}{introduced(entry.where, pages)}\n"
+        for entry in entries
+    )
+
+
+def introduced(where, pages):
+    slug, mark, section = where.partition("#")
+    return link(pages[slug], "" if section == "top" else mark + section)
 
 
 def others(names):
@@ -65,7 +152,7 @@ def symbols(found):
 
 def places(uses):
     for page, cells in uses:
-        yield from (link(page, f"#cell-{cell}", f", {cell}") for cell in cells)
+        yield from (link(page, f"#cell-{cell}", f"{page.title}, {cell}") for cell in cells)
 
 
 def curriculum(rows, builds_on):
@@ -74,13 +161,13 @@ def curriculum(rows, builds_on):
 
 
 def line(row, builds_on):
-    bases = ", ".join(map(link, row.bases))
-    return f"- {link(row.page)}{f'. {builds_on} {bases}' if bases else ''}\n"
+    bases = " · ".join(map(link, row.bases))
+    return f"- {link(row.page)}{f' · {spaced(builds_on)}{bases}' if bases else ''}\n"
 
 
-def link(page, place="", rest=""):
-    """A link to a page, or to a place on it whose name is the rest of its title."""
-    return f"[{html.unescape(page.title)}{rest}]({page.canonical_url.replace(' ', '%20')}{place})"
+def link(page, place="", title=""):
+    """A link to a page, or to a place on it, with the title of the page or another."""
+    return f"[{html.unescape(title or page.title)}]({page.canonical_url.replace(' ', '%20')}{place})"
 
 
 def llms(name, description, nav, loose):

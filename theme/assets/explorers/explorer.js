@@ -40,12 +40,15 @@ globalThis.Explorer = class extends HTMLElement {
     return Object.fromEntries(chosen.map(({ name, value }) => [name, value])) // also of those that are disabled
   }
 
+  // A number that the controls do not take leaves all as it was; who settles on it is told by the browser.
   update() {
+    if (!this.form.checkValidity()) return
     const { state } = this
     this.show(this.compute(state), state)
   }
 
   share() {
+    if (!this.form.reportValidity()) return
     this.say()
     const changed = Object.entries(this.state).filter(([name, value]) => this.first[name] !== value)
     history.replaceState(null, "", `#${this.id}${changed.length ? "?" : ""}${new URLSearchParams(changed)}`)
