@@ -34,7 +34,7 @@ description: '{DESCRIPTION}'
 الانتباه هو متوسط مرجح softmax للقيم.
 {{: dir=rtl lang=ar }}
 """
-SPACES = "# Spaces\n\nBack to [the rocket](hostile.md#rocket).\n"
+SPACES = "---\ndescription: A name with spaces.\n---\n\n# Spaces\n\nBack to [the rocket](hostile.md#rocket).\n"
 
 
 @pytest.fixture(scope="module")

@@ -530,8 +530,6 @@ def test_a_kill_in_the_middle_of_an_update_leaves_every_file_whole(tmp_path, wri
 
 STOP = """
 
-import signal
-
 
 def pytest_runtest_protocol(item):
     if item.nodeid == "snippets/page.md::setup":
@@ -542,7 +540,7 @@ def pytest_runtest_protocol(item):
 @pytest.mark.parametrize(
     ("how", "arguments"),
     [
-        ("signal.raise_signal(signal.SIGINT)", []),
+        ("raise KeyboardInterrupt", []),
         ("item.session.shouldstop = 'enough'", []),
         ("item.runtest = None  # it fails", ["-x"]),
         ("1 / 0  # an internal error", []),

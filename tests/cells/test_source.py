@@ -212,6 +212,7 @@ def test_includes_are_resolved(snippet, tmp_path):
         ('--8<-- "masks.md:shwo"', "has no cell 'shwo'; is it 'show'?"),
         ('--8<-- "mask.md:show"', "there is no file"),
         ('--8<-- "masks.md"', "write a cell as --8<--"),
+        ('--8<-- "100% sure.md:show"', "the name of its file in letters, digits, - and _ alone"),
         ("--8<-- masks.md:show", "write a cell as --8<--"),
     ],
 )

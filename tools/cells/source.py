@@ -268,7 +268,10 @@ def read_includes(page):
                 raise SourceError(f"{page}:{number}: a cell named {match[3]!r} is shown above; show each once")
             includes.append(Include(number, match[2], match[3]))
         elif re.search("-8<-", line):
-            raise SourceError(f'{page}:{number}: write a cell as --8<-- "masks/causal.md:leak", found {line.strip()!r}')
+            raise SourceError(
+                f'{page}:{number}: write a cell as --8<-- "masks/causal.md:leak", the name of its file in letters, '
+                f"digits, - and _ alone; found {line.strip()!r}"
+            )
     return includes
 
 

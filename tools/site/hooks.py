@@ -165,7 +165,7 @@ def on_page_markdown(markdown, page, config, files):
     source = *texts, page.cells, page.ran_on, [file.src_uri for file in files]
     read = kept(("read", page.file.src_uri), source, lambda: read_page(markdown, page, config, files))
     markdown, page.meta, page.notebook, page.plain, page.figures, measured = read
-    page.meta = page.meta | {"description": escape(page.meta.get("description", config.site_description))}
+    page.meta = page.meta | {"description": escape(page.meta["description"])}
     page.ran_on = page.ran_on | measured  # in place, the source of what is kept would change, too
     keep_rendered(page, source)
     page.notebook_name = f"{page.slug.rsplit('/', 1)[-1]}.ipynb"
