@@ -234,6 +234,7 @@ def find_pages(slugs, language):
     languages = sorted(path.parent.name for path in DOCS.glob("*/index.md") if path.parent.name != "en")
     if not english or not languages:
         raise SourceError("there are no pages in docs/en, or in no other language; run this at the top of the project")
+    slugs = [slug.removesuffix(".md") for slug in slugs]
     for slug in slugs:
         if slug not in english:
             raise SourceError(f"there is no page {slug!r}{nearest(slug, english)}")

@@ -38,6 +38,25 @@ export const collections = { docs: defineCollection({ loader: docsLoader(), sche
 """,
 }
 VITEPRESS = {".vitepress/config.mjs": f'export default {{ base: "/attention/", title: "{TITLE}" }}'}
+DOCUSAURUS = {
+    "docusaurus.config.mjs": f"""
+const docs = {{ routeBasePath: "/" }}
+export default {{
+  title: "{TITLE}",
+  url: "https://example.org",
+  baseUrl: "/attention/",
+  markdown: {{ format: "md" }},
+  presets: [["classic", {{ docs, blog: false, pages: false }}]],
+}}
+"""
+}
+MATERIAL = {
+    "mkdocs.yml": f"""
+site_name: {TITLE}
+theme: {{name: material, font: false}}
+markdown_extensions: [pymdownx.highlight, pymdownx.superfences]
+"""
+}
 FURO = {"conf.py": f'project = "{TITLE}"\nextensions = ["myst_parser"]\nhtml_theme = "furo"\n'}
 ZENSICAL = f"""\
 site_name: {TITLE}
@@ -97,8 +116,15 @@ def vitepress(folder, text):
     return folder / ".vitepress/dist"
 
 
+def docusaurus(folder, text):
+    write(folder, DOCUSAURUS | {"docs/index.md": text})
+    npm(folder, "@docusaurus/core", "@docusaurus/preset-classic", "react", "react-dom")
+    run(folder, "npx", "docusaurus", "build")
+    return folder / "build"
+
+
 def npm(folder, *packages):
-    run(folder, "npm", "init", "-y")
+    write(folder, {"package.json": "{}"})
     run(folder, "npm", "install", "--no-audit", "--no-fund", *packages)
 
 
@@ -107,6 +133,12 @@ def furo(folder, text):
     run(folder, python_with(folder, "furo", "myst-parser"), "-m", "sphinx", "source", "built")
     (folder / "built/404.html").touch()  # the server asks for it
     return folder / "built"
+
+
+def material(folder, text):
+    write(folder, MATERIAL | {"docs/index.md": text})
+    run(folder, python_with(folder, "mkdocs-material"), "-m", "mkdocs", "build")
+    return folder / "site"
 
 
 def python_with(folder, *packages):
@@ -150,7 +182,7 @@ def build(built, folder):
         sys.exit("the peers need Node 22.12 or later with npm")
     text = article(built)
     peers = {}
-    for peer in (starlight, vitepress, furo):
+    for peer in (starlight, vitepress, docusaurus, material, furo):
         home = Path(folder, peer.__name__)
         home.mkdir(parents=True)
         peers[peer.__name__] = peer(home, text)

@@ -39,7 +39,7 @@ def test_a_copy_leads_from_page_to_page_and_from_language_to_language(tab):
     opened.locator(".md-nav--primary a", has_text="Masks").click()
     opened.wait_for_url("**/masks/causal/index.html")
     opened.locator(".md-nav--secondary a[href='#probe']").click()
-    opened.locator(".md-select button").hover()
+    opened.locator(".md-select button").click()
     opened.locator(".md-select a[hreflang=zh]").click()
     opened.wait_for_url("**/zh/masks/causal/index.html#probe")
     opened.locator(".pages a[rel=next]").click()

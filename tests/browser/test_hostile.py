@@ -12,6 +12,7 @@ from tests.browser.test_search import search
 from tests.cells.project import cell
 
 TITLE = """<script>alert(1)</script></title> & "quotes" code and 🚀"""
+CHAPTER = """</title><script>alert(4)</script> & "masks" """.strip()
 DESCRIPTION = """</title><script>alert(2)</script> & "quotes" """.strip()
 CELLS = {
     "many": ("".join(f"x{number} = {number}\n" for number in range(2000)) + "print(x1)\n", "1\n"),
@@ -47,7 +48,8 @@ def hostile(tmp_path_factory):
     settings = (project / "mkdocs.yml").read_text("utf-8")
     last = "      - masks/multihead-attention.md\n"
     nav = f"{last}      - hostile.md\n      - two words.md\n"
-    (project / "mkdocs.yml").write_text(settings.replace(last, nav, 1), encoding="utf-8")
+    settings = settings.replace(last, nav, 1).replace("  - Masks:\n", f"  - '{CHAPTER}':\n", 1)
+    (project / "mkdocs.yml").write_text(settings, encoding="utf-8")
     site.build(project / "site", root=project, ONLY_LANGUAGE="en")
     return project / "site"
 
@@ -60,6 +62,8 @@ def test_every_place_shows_the_title_to_the_letter_and_no_script_runs(hostile, c
         assert opened.title().startswith(f"{TITLE} - ")
         assert opened.locator("h1").inner_text().startswith(TITLE)
         assert TITLE in opened.locator(".md-nav--primary a").all_inner_texts()
+        assert opened.locator(".md-nav--primary strong").inner_text() == CHAPTER
+        assert opened.locator(".pages .arc").inner_text().startswith(CHAPTER)
         assert opened.locator("meta[name=description]").get_attribute("content") == DESCRIPTION
         assert opened.locator(".output").last.inner_text().strip() == CELLS["markup"][1].strip()
         assert opened.locator("#arabic + p").evaluate("p => getComputedStyle(p).direction") == "rtl"
@@ -68,6 +72,8 @@ def test_every_place_shows_the_title_to_the_letter_and_no_script_runs(hostile, c
         opened.wait_for_url("**/hostile/#rocket")
         search(opened, "quotes")
         assert TITLE in opened.locator(".search__page strong").all_inner_texts()
+        tab.open("map/")
+        assert CHAPTER in opened.locator("h2").all_inner_texts()
         tab.open("verified/")
         assert TITLE in opened.locator(".verified th").all_inner_texts()
 
@@ -85,6 +91,7 @@ def test_what_a_reader_of_another_chapter_downloads_does_not_grow_with_two_more_
 def test_what_machines_read_has_the_title_and_the_cells_to_the_letter(hostile):
     listed = f"- [{TITLE}]({site.SITE_URL}hostile/index.md): {DESCRIPTION}\n"
     assert listed in (hostile / "llms.txt").read_text("utf-8")
+    assert f"\n## {CHAPTER}\n" in (hostile / "llms.txt").read_text("utf-8")
     assert f"{site.SITE_URL}two%20words/index.md" in (hostile / "llms.txt").read_text("utf-8")
     made = json.loads((hostile / "hostile/hostile.ipynb").read_text("utf-8"))
     code = [cell for cell in made["cells"] if cell["cell_type"] == "code"]

@@ -20,7 +20,7 @@ def everywhere(page):
 
 
 def switch(opened, language):
-    opened.locator(".md-select > button").hover()
+    opened.locator(".md-select > button").click()
     opened.locator(f'.md-select a[hreflang="{language}"]').click()
 
 

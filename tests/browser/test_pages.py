@@ -4,6 +4,7 @@ import re
 from statistics import median
 
 import pytest
+from playwright.sync_api import expect
 
 from tests.browser import site
 from tests.browser.conftest import open_tab
@@ -242,7 +243,7 @@ def test_a_lab_without_its_figures_weighs_at_most_one_and_a_half_times_what_the_
 @pytest.mark.parametrize("language", site.LANGUAGES)
 def test_the_keyboard_reaches_search_colours_languages_and_copy_buttons(tab, language):
     opened = tab.open(site.Page(language, "masks/causal").path)
-    wanted = [".search-button", ".colours", "a[hreflang]", "article [data-copy]", "article [data-show]"]
+    wanted = [".search-button", ".colours", ".md-select button", "article [data-copy]", "article [data-show]"]
     focused = set()
     for _ in range(120):
         opened.keyboard.press("Tab")
@@ -252,9 +253,24 @@ def test_the_keyboard_reaches_search_colours_languages_and_copy_buttons(tab, lan
     assert focused == set(wanted)
 
 
+@pytest.mark.parametrize("width", [360, 1440])
+def test_the_menu_of_languages_opens_below_its_button_until_escape(tab, width):
+    tab.page.set_viewport_size({"width": width, "height": 800})
+    opened = tab.open("masks/causal/")
+    button, menu = opened.locator(".md-select button"), opened.locator(".md-select ul")
+    expect(menu).to_be_hidden()
+    button.click()
+    above, below = button.bounding_box(), menu.bounding_box()
+    assert below["y"] >= above["y"] + above["height"]
+    assert abs(below["x"] + below["width"] - above["x"] - above["width"]) <= 1
+    opened.keyboard.press("Escape")
+    expect(menu).to_be_hidden()
+    expect(button).to_be_focused()
+
+
 def test_the_keyboard_opens_another_language(tab):
     opened = tab.open("masks/causal/")
-    opened.locator(".md-select button").focus()
+    opened.locator(".md-select button").press("Enter")
     for _ in site.LANGUAGES:
         opened.keyboard.press("Tab")
     last = list(site.LANGUAGES)[-1]

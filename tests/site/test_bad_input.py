@@ -75,7 +75,7 @@ def test_a_state_that_no_explorer_has_is_named_with_the_nearest_one(project):
     page = project / "docs/en/masks/padding.md"
     edit(page, "bug=", "bug=x")
     said = refusal(project, ONLY_LANGUAGE="en")
-    assert "leak-meter.json has no numbers for the state" in said
+    assert f"docs/en/masks/padding.md:{line_of(page, 'bug=x')}: leak-meter has no numbers for the state" in said
     assert "; is it 'bug=padding ignored'?" in said
 
 

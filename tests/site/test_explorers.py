@@ -2,6 +2,8 @@
 
 import json
 import math
+import re
+from pathlib import Path
 
 import pytest
 from jinja2 import DictLoader, Environment
@@ -30,7 +32,7 @@ def draw(tmp_path):
 
 
 def test_a_link_of_a_page_to_itself_becomes_an_explorer_and_no_other_link(draw):
-    body, scripts = show(PAGE, draw)
+    body, scripts = show(PAGE, "page.md", draw)
     assert scripts == ["explorer", "a-figure"]
     assert body == 'Move it: 1 plus8 m\n<p><a href="#a-figure">There</a> it is.</p>'
 
@@ -38,25 +40,28 @@ def test_a_link_of_a_page_to_itself_becomes_an_explorer_and_no_other_link(draw):
 @pytest.mark.parametrize("name", torch_side.EXPLORERS)
 def test_an_explorer_that_computes_comes_with_the_kernel_and_no_other(name):
     script = (ROOT / f"theme/assets/explorers/{name}.js").read_text("utf-8")
-    _, scripts = show(f'<p><a href="#{name}" id="{name}">Move it</a></p>', lambda *_: "")
+    _, scripts = show(f'<p><a href="#{name}" id="{name}">Move it</a></p>', "page.md", lambda *_: "")
     assert scripts == [*["kernel"] * ("kernel." in script), "explorer", name]
 
 
 def test_a_page_may_begin_with_another_state(draw):
-    body, _ = show('<p><a href="#a-figure" id="a-figure" state="x=3&amp;y=2">Move it</a></p>', draw)
+    body, _ = show('<p><a href="#a-figure" id="a-figure" state="x=3&amp;y=2">Move it</a></p>', "page.md", draw)
     assert body == "Move it: 3 odd m"
 
 
 @pytest.mark.parametrize(
-    ("link", "message"),
+    ("name", "state", "message"),
     [
-        ('<p><a href="#figure" id="figure">Move it</a></p>', "leads to itself at #figure"),
-        ('<p><a href="#a-figure" id="a-figure" state="x=4">Move it</a></p>', "has no numbers for the state 'x=4'"),
+        ("figure", "x=3", "page.md:4: no explorer is named 'figure'; is it 'a-figure'?"),
+        ("a-figure", "x=4", "page.md:4: a-figure has no numbers for the state 'x=4'; is it 'x=3'?"),
     ],
 )
-def test_what_no_explorer_can_show_is_refused(draw, link, message):
-    with pytest.raises(SourceError, match=message):
-        show(link, draw)
+def test_what_no_explorer_can_show_is_refused_with_its_line(draw, tmp_path, monkeypatch, name, state, message):
+    monkeypatch.chdir(tmp_path)
+    markdown = f"# Title\n\n[Below](#{name})\n[Move it](page.md#{name}){{#{name} state='{state}'}}\n"
+    Path("page.md").write_text(markdown, encoding="utf-8")
+    with pytest.raises(SourceError, match=f"^{re.escape(message)}"):
+        show(f'<p><a href="#{name}" id="{name}" state="{state}">Move it</a></p>', "page.md", draw)
 
 
 def test_a_language_without_words_has_the_english(tmp_path):

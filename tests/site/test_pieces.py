@@ -230,10 +230,11 @@ def test_what_tints_mean_stands_below_the_first_tinted_output_alone():
     assert explain_tints(plain, "words") == plain
 
 
-def test_a_line_ends_before_the_number_of_a_thread_and_not_inside_short_code():
+def test_a_line_ends_before_the_number_of_a_thread_and_not_inside_a_polarity_or_short_code():
     thread, long = '<a href="#1">pytorch#41508</a>', f"<code>{'a ' * 13}</code>"
     assert line_ends(thread) == '<a href="#1">pytorch<wbr>#41508</a>'
     assert line_ends(thread.replace("pytorch", "TheTransformer")) == '<a href="#1">The<wbr>Transformer<wbr>#41508</a>'
+    assert line_ends("MHA: True = ignore.") == "MHA: True\u00a0=\u00a0ignore."
     assert line_ends("<code>lengths - 1</code>") == '<code class="kept">lengths - 1</code>'
     assert line_ends(f"{long}<code>lengths</code>") == f"{long}<code>lengths</code>"
 

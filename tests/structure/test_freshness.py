@@ -212,7 +212,7 @@ def test_to_accept_words_that_nobody_touched_is_remarked(made, capsys):
     change(made, "Say two", "Tell two")
     text = made.path.read_text("utf-8")
     made.path.write_text(text.replace("Di’ two", "Racconta two"), encoding="utf-8")
-    assert freshness.main(["--accept", "masks/causal", "--lang", "it"]) == 0
+    assert freshness.main(["--accept", "masks/causal.md", "--lang", "it"]) == 0
     said = capsys.readouterr().out
     assert "note: you accept one of docs/it/masks/causal.md, whose words are those of the last commit" in said
     assert "you accept two" not in said

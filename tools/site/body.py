@@ -101,7 +101,11 @@ def scrolling_tables(body):
 
 
 def line_ends(body):
-    """A line may end at a seam of a thread such as AnnotatedTransformer#1, and not inside a short piece of code."""
+    """A line may end at a seam of a thread such as AnnotatedTransformer#1.
+
+    It does not end inside a polarity such as True = attend, nor inside a short piece of code.
+    """
+    body = body.replace("True = ", "True\u00a0=\u00a0")
     body = THREAD.sub(lambda thread: SEAM.sub("<wbr>", thread[0]), body)
     return SHORT_CODE.sub(r'<code class="kept">\1</code>', body)
 

@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl
 from tools.cells.source import SourceError, nearest, read_text
 from tools.glossary import read_rows
 from tools.site.outputs import tone_of
+from tools.translations import line_of
 
 LINK = re.compile(r'<p><a href="[^"]*#([\w-]+)" id="\1"(?: state="([^"]*)")?>(.*?)</a></p>', re.S)
 
@@ -28,11 +29,23 @@ def words(path, language):
     return {row["key"]: row.get(language) or row["en"] for row in read_rows(path)}
 
 
-def show(body, draw):
-    """A page's body with its explorers, and their scripts; `draw` makes one of its name, its state and its words."""
+def show(body, source, draw):
+    """A page's body with its explorers, and their scripts; `draw` makes one of its name, its state and its words.
+
+    `SourceError` names the line of `source` that asks for one that cannot be drawn.
+    """
+
+    def drawn(link):
+        try:
+            return draw(*link.groups(""))
+        except SourceError as error:
+            text = read_text(Path(source))
+            line = line_of(text, text.index(f"#{link[1]}){{"))
+            raise SourceError(f"{source}:{line}: {error}") from None
+
     names = [link[1] for link in LINK.finditer(body)]
     kernel = ["kernel"] if COMPUTING.intersection(names) else []
-    return LINK.sub(lambda link: draw(*link.groups("")), body), [*kernel, "explorer", *names] if names else []
+    return LINK.sub(drawn, body), [*kernel, "explorer", *names] if names else []
 
 
 def drawing(env, folder, said):
@@ -45,7 +58,8 @@ def drawing(env, folder, said):
     def draw(name, state, legend):
         path = Path(folder, f"{name}.json")
         if not path.is_file():
-            raise SourceError(f"a page leads to itself at #{name}, and no explorer has this name: {path} is missing")
+            known = [one.stem for one in Path(folder).glob("*.json")]
+            raise SourceError(f"no explorer is named {name!r}{nearest(name, known)}")
         golden = json.loads(read_text(path))
         wanted = dict(parse_qsl(html.unescape(state)))
         case = next((case for case in golden["cases"] if wanted.items() <= case["state"].items()), None)
@@ -54,7 +68,9 @@ def drawing(env, folder, said):
             asked = [f"{key}={value}" for key, value in wanted.items()]
             missing = next((pair for pair in asked if pair not in states), html.unescape(state))
             hint = nearest(missing, sorted(states))
-            raise SourceError(f"{path} has no numbers for the state {missing!r}{hint}; tools/explorers.py names them")
+            raise SourceError(
+                f"{name} has no numbers for the state {missing!r}{hint}; tools/explorers.py names them all"
+            )
         return env.get_template(f"explorers/{name}.html").render(golden=golden, case=case, legend=legend, words=said)
 
     return draw

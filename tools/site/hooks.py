@@ -134,6 +134,14 @@ def on_env(env, config, files):
     write(Path(config.site_dir, "assets/touch-icon.png"), icon)
 
 
+@event_priority(-200)
+def on_nav(nav, config, files):
+    """After static-i18n has put in the names of the chapters in the language that is built now."""
+    for item in nav.items:
+        if item.children:
+            item.title = escape(item.title)
+
+
 @event_priority(-50)
 def on_pre_page(page, config, files):
     """Check the page before it is read, and gather what its template says of its cells."""
@@ -255,7 +263,7 @@ def on_page_context(context, page, config, nav):
     with plain_errors():
         context["bases"] = curriculum.bases(page, nav.pages)
         source = page.content, config.extra["explorers"]
-        show = functools.partial(explorers.show, page.content, config.extra["draw_explorer"])
+        show = functools.partial(explorers.show, page.content, page.text_file, config.extra["draw_explorer"])
         page.content, page.explorers = kept(("explorers", page.file.src_uri), source, show)
         if page.slug == MAP:
             context["rows"] = curriculum.rows(nav)

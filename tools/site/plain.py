@@ -173,7 +173,7 @@ def link(page, place="", title=""):
 def llms(name, description, nav, loose):
     """The list of all pages by chapter; those outside the chapters come first, below the title `loose`."""
     chapters = {loose: [item for item in nav if not item.children]}
-    chapters |= {item.title: list(pages(item)) for item in nav if item.children}
+    chapters |= {html.unescape(item.title): list(pages(item)) for item in nav if item.children}
     lists = [f"## {title}\n\n{''.join(map(listed, found))}" for title, found in chapters.items()]
     return "\n".join([f"# {name}\n\n> {description}\n", *lists])
 
