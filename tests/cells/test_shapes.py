@@ -1,5 +1,7 @@
 """Shape comments are executed, and a comment that cannot be checked is an error."""
 
+import ast
+
 import pytest
 import torch
 
@@ -15,7 +17,7 @@ def run(source):
     namespace[LAST] = lambda line, value: value
     tree, _ = instrument(SIZES + source, "cell.md")
     try:
-        exec(compile(tree, "cell.md", "exec"), namespace)
+        exec(compile(ast.fix_missing_locations(tree), "cell.md", "exec"), namespace)
     finally:
         assert all(str(lie).startswith("cell.md:") for lie in lies), (
             "a lie is kept with its line, also if the cell catches it"

@@ -1,5 +1,6 @@
 """Run the cells of a program in a fresh `__main__`, on a known global state, and capture what they print."""
 
+import ast
 import contextlib
 import copy
 import functools
@@ -125,7 +126,7 @@ def compiled(cell):
         raise CellError(f"{cell.path}:{error}") from None
     except SyntaxError as error:
         raise CellError(f"{cell.path}:{error.lineno}: SyntaxError: {error.msg}") from None
-    return compile(tree, cell.path, "exec", dont_inherit=True), frozenset(comments)
+    return compile(ast.fix_missing_locations(tree), cell.path, "exec", dont_inherit=True), frozenset(comments)
 
 
 @contextlib.contextmanager

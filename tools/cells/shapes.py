@@ -74,7 +74,7 @@ def instrument(source, filename):
         raise ShapeError(
             f"{line}: this shape cannot be checked; put it behind the last line of an assignment or return"
         )
-    return ast.fix_missing_locations(tree), [f"{filename}:{line}" for line in comments]
+    return tree, [f"{filename}:{line}" for line in comments]
 
 
 @functools.cache

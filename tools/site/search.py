@@ -27,7 +27,7 @@ UNREAD = re.compile(r'<svg\b.*?</svg>|<div class="output .*?</div>|<wbr>|</?span
 FORMULA = re.compile(
     r"<math\b(?:(?!</math>).)*?<m(?:frac|over|root|sqrt|subsup|sup|under|underover|table)\b.*?</math>", re.S
 )
-SUMMARY = re.compile(r"(?<=\w)(?=(?:</\w+>)*</summary>)")
+SUMMARY = re.compile(r"</(?<=\w</)(?:\w+></)*summary>")  # what it begins with is found fast
 HAN = r"[\u3000-\u9fff\uff00-\uffef]"  # and its punctuation
 INSIDE = rf"[’'.](?<=[\w{GAP}].){GAP}*(?=[^\W\d])"
 BESIDE = rf"{HAN}{GAP}*(?=[^\s{GAP}])|[^\s{GAP}]{GAP}*(?={HAN})"
@@ -98,7 +98,7 @@ def stop():
 def readable(article):
     """An article as Pagefind is to read it, with a full stop behind a summary as Pagefind puts one behind a title."""
     article = UNREAD.sub("", FORMULA.sub("…", article))
-    return space_words(SUMMARY.sub(".", article))
+    return space_words(SUMMARY.sub(r".\g<0>", article))
 
 
 def space_words(article):
