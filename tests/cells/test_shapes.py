@@ -52,6 +52,7 @@ LIES = [
 ]
 
 NOT_CHECKABLE = [
+    "def make():\n    return  # (2,)\n",
     "torch.ones(2)  # (B,)",
     "for _ in range(2):  # (B,)\n    pass",
     "x = torch.ones(  # (B,)\n    2\n)",

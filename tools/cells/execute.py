@@ -121,7 +121,7 @@ def refuse_echo(where, value):
 def compiled(cell):
     """The code object of a cell, with its shape comments as checks, and where these comments stand."""
     try:
-        tree, comments = instrument("\n" * cell.fence + cell.code, cell.path)
+        tree, comments = instrument(cell.at_its_lines, cell.path)
     except ShapeError as error:
         raise CellError(f"{cell.path}:{error}") from None
     except SyntaxError as error:

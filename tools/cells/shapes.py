@@ -81,7 +81,7 @@ def instrument(source, filename):
 def refuse_mistakes(path, cell):
     """`SourceError` where a cell is no Python, or has a comment that is no shape or stands where none is checked."""
     try:
-        instrument("\n" * cell.fence + cell.code, str(path))
+        instrument(cell.at_its_lines, str(path))
     except SyntaxError as error:
         raise SourceError(f"{path}:{error.lineno}: {error.msg}") from None
     except ShapeError as error:
@@ -93,25 +93,24 @@ class Instrument(ast.NodeTransformer):
         self.filename, self.comments, self.used = filename, comments, set()
 
     def call(self, statement, value):
-        """The call that checks `value`, if a shape comment ends the statement."""
+        """The call that checks `value` by the shape comment that ends the statement."""
         line = statement.end_lineno
-        if line not in self.comments:
-            return None
         self.used.add(line)
         scope = ast.Call(ast.Name("locals", ast.Load()), [], [])
         arguments = [value, ast.Constant(self.comments[line]), scope, ast.Constant(f"{self.filename}:{line}")]
         return ast.copy_location(ast.Call(ast.Name(CHECK, ast.Load()), arguments, []), statement)
 
     def visit_Return(self, statement):
-        statement.value = self.call(statement, statement.value) or statement.value
+        if statement.value and statement.end_lineno in self.comments:
+            statement.value = self.call(statement, statement.value)
         return statement
 
     def visit_Assign(self, statement):
         targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-        if len(targets) > 1 or not is_named(targets[0]):
+        if statement.end_lineno not in self.comments or len(targets) > 1 or not is_named(targets[0]):
             return statement
         check = self.call(statement, ast.parse(ast.unparse(targets[0]), mode="eval").body)
-        return [statement, ast.copy_location(ast.Expr(check), statement)] if check else statement
+        return [statement, ast.copy_location(ast.Expr(check), statement)]
 
     visit_AugAssign = visit_AnnAssign = visit_Assign
 

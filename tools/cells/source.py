@@ -77,6 +77,11 @@ class Cell:
     path: str = ""
 
     @property
+    def at_its_lines(self):
+        """The code below so many empty lines that each line has the number that it has in the file."""
+        return "\n" * self.fence + self.code
+
+    @property
     def shared(self):
         return self.output is None and not self.stands_alone
 

@@ -45,7 +45,7 @@ def counted(pages, languages, mutants, text):
     current = sum(not page.behind for page in pages)
     return [
         ran if verified["CUDA"] else [*ran, text["no_gpu"]],
-        [said["shapes"].format(shapes=sum(len(shape_comments(cell.code)) for cell in written))],
+        [said["shapes"].format(shapes=sum(len(shape_comments(cell.at_its_lines)) for cell in written))],
         [said["programs"].format(programs=sum(not cell.shared for cell in written))],
         [said["mutants"].format(mutants=planted, caught=caught)],
         [said["languages"].format(languages=languages, current=current, pages=len(pages))],

@@ -27,7 +27,7 @@ UNREAD = re.compile(r'<svg\b.*?</svg>|<div class="output .*?</div>|<wbr>|</?span
 FORMULA = re.compile(
     r"<math\b(?:(?!</math>).)*?<m(?:frac|over|root|sqrt|subsup|sup|under|underover|table)\b.*?</math>", re.S
 )
-SUMMARY = re.compile(r"</(?<=\w</)(?:\w+></)*summary>")  # what it begins with is found fast
+SUMMARY = re.compile(r"</(?<=\w</)(?:\w+></)*summary>")
 HAN = r"[\u3000-\u9fff\uff00-\uffef]"  # and its punctuation
 INSIDE = rf"[’'.](?<=[\w{GAP}].){GAP}*(?=[^\W\d])"
 BESIDE = rf"{HAN}{GAP}*(?=[^\s{GAP}])|[^\s{GAP}]{GAP}*(?={HAN})"
