@@ -32,7 +32,7 @@ AROUND = 8  # characters of a message on each side of what was found
 NUMBERS = [
     (r"(\d) +%", r"\1%"),
     (r"(\d) ?((?:[kKMGT]i?B|[mnµ]s|[MG]Hz)\b)", "\\1\u00a0\\2"),
-    (r"(?<![\w.,])(\d{1,3}) (\d{3})(?![\w.,]\d|\d)", "\\1\u00a0\\2"),
+    (r"(?<![\w.,])(\d{1,3}) (\d{3})(?![\w.,]\d|[\d-])", "\\1\u00a0\\2"),
 ]
 
 ENGLISH = [

@@ -51,7 +51,7 @@ def test_axe_finds_nothing_beside_the_names_of_rows_nor_in_the_ways_to_open_a_no
     tab.page.emulate_media(color_scheme=scheme)
     tab.page.set_viewport_size({"width": 360, "height": 800})
     opened = tab.open(f"zh/{slug}/")
-    opened.locator("[popovertarget]").click()
+    opened.locator("article [popovertarget]").click()
     opened.locator(".cloud").wait_for()
     assert faults(opened) == []
 

@@ -117,7 +117,7 @@ def half_verified(tmp_path_factory):
     records["cpu"]["foundations/weighted-average"]["cells"] = none
     records["cuda"]["masks/causal"] = entry(project, "masks/causal", lambda cell: cell.name == RUN[0])
     declare_behind(project / "docs/it/cross/cross-attention.md", "[top, probe]")
-    (project / "docs/zh/foundations/softmax.md").write_text("---\ndescription: Softmax.\nbehind: all\n---\n", "utf-8")
+    (project / "docs/zh/foundations/softmax.md").write_text("---\nbehind: all\n---\n", "utf-8")
     for device, record in records.items():
         (project / f"verified/{device}.json").write_text(json.dumps(record), encoding="utf-8")
     site.build(project / "site", root=project)

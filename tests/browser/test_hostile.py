@@ -91,7 +91,8 @@ def test_what_a_reader_of_another_chapter_downloads_does_not_grow_with_two_more_
 def test_what_machines_read_has_the_title_and_the_cells_to_the_letter(hostile):
     listed = f"- [{TITLE}]({site.SITE_URL}hostile/index.md): {DESCRIPTION}\n"
     assert listed in (hostile / "llms.txt").read_text("utf-8")
-    assert f"\n## {CHAPTER}\n" in (hostile / "llms.txt").read_text("utf-8")
+    for path in ("llms.txt", "map/index.md"):
+        assert f"\n## {CHAPTER}\n" in (hostile / path).read_text("utf-8")
     assert f"{site.SITE_URL}two%20words/index.md" in (hostile / "llms.txt").read_text("utf-8")
     made = json.loads((hostile / "hostile/hostile.ipynb").read_text("utf-8"))
     code = [cell for cell in made["cells"] if cell["cell_type"] == "code"]

@@ -59,7 +59,7 @@ def test_every_language_tells_the_same_ways_and_chinese_first_the_one_that_china
 @pytest.mark.parametrize("language", site.LANGUAGES)
 def test_by_keyboard_a_reader_sees_how_to_open_a_notebook_and_copies_its_address(tab, language):
     opened = tab.open(site.Page(language, "masks/causal").path)
-    button, box = opened.locator("[popovertarget]"), opened.locator(".cloud")
+    button, box = opened.locator("article [popovertarget]"), opened.locator(".cloud")
     button.focus()
     opened.keyboard.press("Enter")
     expect(box).to_be_visible()
@@ -76,7 +76,7 @@ def test_by_keyboard_a_reader_sees_how_to_open_a_notebook_and_copies_its_address
 def test_where_nothing_can_be_copied_the_address_is_selected(tab):
     opened = tab.open("masks/causal/")
     opened.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('not here')) }")
-    opened.locator("[popovertarget]").click()
+    opened.locator("article [popovertarget]").click()
     opened.locator(".cloud [data-copy]").click()
     opened.wait_for_function("getSelection().toString() === document.querySelector('.cloud code').textContent")
 
@@ -85,7 +85,7 @@ def test_without_scripts_the_ways_to_open_a_notebook_show_and_its_address_can_be
     context = chromium.new_context(java_script_enabled=False)
     opened = context.new_page()
     opened.goto(f"{server.url}zh/masks/causal/")
-    opened.locator("[popovertarget]").click()
+    opened.locator("article [popovertarget]").click()
     expect(opened.locator(".cloud code")).to_be_visible()
     expect(opened.locator(".cloud button")).to_have_count(0)
     context.close()

@@ -254,15 +254,20 @@ def test_the_keyboard_reaches_search_colours_languages_and_copy_buttons(tab, lan
 
 
 @pytest.mark.parametrize("width", [360, 1440])
-def test_the_menu_of_languages_opens_below_its_button_until_escape(tab, width):
+@pytest.mark.parametrize("direction", ["ltr", "rtl"])
+def test_the_menu_of_languages_opens_below_its_button_until_escape(tab, width, direction):
     tab.page.set_viewport_size({"width": width, "height": 800})
     opened = tab.open("masks/causal/")
+    opened.evaluate("direction => document.documentElement.dir = direction", direction)
     button, menu = opened.locator(".md-select button"), opened.locator(".md-select ul")
     expect(menu).to_be_hidden()
     button.click()
     above, below = button.bounding_box(), menu.bounding_box()
     assert below["y"] >= above["y"] + above["height"]
-    assert abs(below["x"] + below["width"] - above["x"] - above["width"]) <= 1
+    if direction == "rtl":
+        assert abs(below["x"] - above["x"]) <= 1
+    else:
+        assert abs(below["x"] + below["width"] - above["x"] - above["width"]) <= 1
     opened.keyboard.press("Escape")
     expect(menu).to_be_hidden()
     expect(button).to_be_focused()

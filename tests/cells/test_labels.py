@@ -14,21 +14,21 @@ BROKEN = "tensor([[1.0000, 2.0000,\n         3.0000],\n        [4.0000, 5.0000,\
 
 
 def cell(output, needs="", rows="", columns=""):
-    return Cell("show", "", output, 8, 9, needs, "", tuple(rows.split()), tuple(columns.split()))
+    return Cell("show", "", output, 8, 9, needs, "", tuple(rows.split()), tuple(columns.split()), path="masks.md")
 
 
 @pytest.mark.parametrize("output", [MATRIX, CUBE, MATRIX + CUBE])
 @pytest.mark.parametrize("names", [{"rows": "a b"}, {"columns": "a b c"}, {"rows": "a b", "columns": "c d e"}])
 def test_names_that_fit_every_matrix_are_accepted(output, names):
-    refuse_misfit("masks.md", cell(output, **names))
+    refuse_misfit(cell(output, **names))
 
 
 def test_a_row_of_one_matrix_may_be_its_only_one():
-    refuse_misfit("masks.md", cell(ONE_ROW, rows="a", columns="b c"))
+    refuse_misfit(cell(ONE_ROW, rows="a", columns="b c"))
 
 
 def test_a_cell_that_has_not_run_on_its_device_yet_is_not_refused():
-    refuse_misfit("masks.md", cell(None, "cuda", rows="a"))
+    refuse_misfit(cell(None, "cuda", rows="a"))
 
 
 MISFITS = {
@@ -45,6 +45,6 @@ MISFITS = {
 def test_names_that_do_not_fit_are_named_with_the_line_of_their_mark(fault):
     one, words = MISFITS[fault]
     with pytest.raises(SourceError) as error:
-        refuse_misfit("masks.md", one)
+        refuse_misfit(one)
     assert str(error.value).startswith("masks.md:7: the cell 'show' ")
     assert words in str(error.value)

@@ -79,6 +79,14 @@ def test_a_state_that_no_explorer_has_is_named_with_the_nearest_one(project):
     assert "; is it 'bug=padding ignored'?" in said
 
 
+def test_a_language_without_words_is_named(project):
+    before, italian, after = (project / "mkdocs.yml").read_text("utf-8").partition("- locale: it\n")
+    (project / "mkdocs.yml").write_text(before + italian + after.replace("text:", "test:", 1), encoding="utf-8")
+    for language in ("", "it"):
+        said = refusal(project, ONLY_LANGUAGE=language)
+        assert "mkdocs.yml: extra.text of 'it' lacks" in said
+
+
 def test_a_missing_translation_is_named(project):
     (project / "docs/zh/masks/causal.md").unlink()
     said = refusal(project)

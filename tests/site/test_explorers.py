@@ -58,7 +58,7 @@ def test_a_page_may_begin_with_another_state(draw):
 )
 def test_what_no_explorer_can_show_is_refused_with_its_line(draw, tmp_path, monkeypatch, name, state, message):
     monkeypatch.chdir(tmp_path)
-    markdown = f"# Title\n\n[Below](#{name})\n[Move it](page.md#{name}){{#{name} state='{state}'}}\n"
+    markdown = f"# Title\n\n[Below](#{name}){{.plain}}\n[Move it](page.md#{name}){{#{name} state='{state}'}}\n"
     Path("page.md").write_text(markdown, encoding="utf-8")
     with pytest.raises(SourceError, match=f"^{re.escape(message)}"):
         show(f'<p><a href="#{name}" id="{name}" state="{state}">Move it</a></p>', "page.md", draw)

@@ -79,8 +79,8 @@ def test_the_picture_has_the_numbers_that_a_cell_prints():
 # --- what other sites are told --------------------------------------------------------------------
 
 
-def told(language, behind=(), is_home=False):
-    url = {"en": "masks/causal/", "zh": "zh/masks/causal/"}[language]
+def told(language, behind=(), is_home=False, url=None):
+    url = url or {"en": "masks/causal/", "zh": "zh/masks/causal/"}[language]
     shown = SimpleNamespace(
         behind=behind,
         title="A &lt;/script&gt; title",
@@ -98,6 +98,8 @@ def test_a_translation_names_its_original_and_an_original_names_none():
     assert "translationOfWork" not in told("en")
     assert told("zh")["isPartOf"]["url"] == "https://a.org/zh/"
     assert told("zh")["translationOfWork"]["url"] == "https://a.org/masks/causal/"
+    assert "translationOfWork" not in told("zh", url="masks/causal/"), "a build of one language"
+    assert told("zh", url="masks/causal/")["isPartOf"]["url"] == "https://a.org/"
     assert told("zh")["headline"] == "A </script> title"
 
 

@@ -32,6 +32,7 @@ def check(tmp_path):
         ("# Title\n", 1, "the page has no description; write"),
         ("---\ndescripton: A page.\n---\n# Title\n", 1, "the page has no description; write"),
         ("---\ndescription: A page.\n\n# Title\n", 1, "no closing ---"),
+        ("---\ndescription:\n---\n# Title\n", 1, "the page has no description; write"),
         ("---\ndescription: 3\n---\n# Title\n", 1, "the description is not a text"),
         ("---\ndescription: A page.\ntemplate: glosary.html\n---\n# Title\n", 1, "there is no template .*glosary.html"),
         (f"{HEAD}```python\nx = 1\n", 7, "the block that begins here is not closed"),
@@ -40,6 +41,7 @@ def check(tmp_path):
         (f"{HEAD}??? note\nNot indented.\n", 7, "the text of this block is not below it"),
         (f'{HEAD}!!! warning "Open\n\n    Text.\n', 7, "the title of this block is not closed"),
         (f"{HEAD}Text.\n\n## B\n", 9, "a heading ends with an id"),
+        (f"{HEAD}## B {{#b}} \n", 7, "and nothing behind it"),
         (f"{HEAD}### B {{#cell-b}}\n", 7, "a heading ends with an id"),
         (f"{HEAD}A formula $x^2 here.\n", 7, "the formula that begins here is not closed"),
         (f"{HEAD}<div>\n\nOpen.\n", 7, "<div> is not closed"),
@@ -60,7 +62,7 @@ def test_what_only_looks_like_a_slip_is_left_alone(check):
     check(
         f"{HEAD}`<script>`, \\$5, `$x`, <https://example.org>, $a <b$, 1 < 2 > 0, a<br>b, <!-- a <div> -->\n\n"
         "```html\n<div>\n<script>\n```\n\n!!! note\n\n\tWith a tab.\n\n??? tip\n\n    ```python\n    x = 1\n    ```\n\n"
-        '<p dir="rtl">العربية</p>\n'
+        '<p dir="rtl">العربية</p>\n\n``echo $HOME``\n\n[here](https://example.org/?a=$b)\n'
     )
 
 
@@ -81,6 +83,7 @@ def test_a_nav_that_names_a_page_twice_is_refused(tmp_path):
     ("words", "said"),
     [
         ({}, "lacks 'arc'; write it"),
+        ({"arc": ""}, r"'arc' has the places \[\], in 'en' it has"),
         (
             {"arc": "{capitolo}"},
             r"'arc' has the places \['capitolo'\], in 'en' it has \['chapter'\]; make them the same",
@@ -108,7 +111,15 @@ def test_a_term_that_no_section_introduces_is_refused(tmp_path, where, said):
     page.write_text(f"{HEAD}## Leaks {{#leak}}\n", encoding="utf-8")
     terms = SimpleNamespace(entries=[SimpleNamespace(id="leak", where=where)])
     with pytest.raises(SourceError, match=re.escape(f"glossary.csv: 'leak' is introduced on {said}")):
-        check_glossary(["masks/causal.md"], tmp_path, "glossary.csv", terms)
+        check_glossary(["masks/causal.md"], tmp_path, tmp_path, "glossary.csv", terms)
+
+
+def test_a_mistake_on_a_page_is_not_blamed_on_a_term_that_it_introduces(tmp_path):
+    (tmp_path / "en").mkdir()
+    (tmp_path / "en/causal.md").write_text(f"{HEAD}## Leaks\n", encoding="utf-8")
+    terms = SimpleNamespace(entries=[SimpleNamespace(id="leak", where="causal#leak")])
+    with pytest.raises(SourceError, match=r"causal\.md:7: a heading ends with an id"):
+        check_glossary(["causal.md"], tmp_path, tmp_path, "glossary.csv", terms)
 
 
 @pytest.mark.parametrize("drawing", ["no picture", "<svg><script>alert(1)</script></svg>"])

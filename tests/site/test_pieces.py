@@ -234,6 +234,7 @@ def test_a_line_ends_before_the_number_of_a_thread_and_not_inside_a_polarity_or_
     thread, long = '<a href="#1">pytorch#41508</a>', f"<code>{'a ' * 13}</code>"
     assert line_ends(thread) == '<a href="#1">pytorch<wbr>#41508</a>'
     assert line_ends(thread.replace("pytorch", "TheTransformer")) == '<a href="#1">The<wbr>Transformer<wbr>#41508</a>'
+    assert line_ends('<a href="#1">Q&#38;A#7</a>') == '<a href="#1">Q&#38;A<wbr>#7</a>'
     assert line_ends("MHA: True = ignore.") == "MHA: True\u00a0=\u00a0ignore."
     assert line_ends("<code>lengths - 1</code>") == '<code class="kept">lengths - 1</code>'
     assert line_ends(f"{long}<code>lengths</code>") == f"{long}<code>lengths</code>"

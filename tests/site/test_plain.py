@@ -208,6 +208,7 @@ def test_a_page_that_is_behind_says_so_below_its_title(language, behind, wanted)
     late = SimpleNamespace(behind=behind, toc=CONTENTS, **vars(page("T", URL)))
     said = plain.behind(late, text, "https://site/en/")
     assert said == wanted.format(**text | {"original": "[Read it in English](https://site/en/)"})
+    assert plain.behind(late, text, "") == said.removesuffix(" · [Read it in English](https://site/en/)")
     assert plain.below_title("# T\n\nProse.\n", said) == f"# T\n\n{said}\n\nProse.\n"
 
 
@@ -227,7 +228,11 @@ def chapter(title, *children):
 def test_the_list_names_every_page_by_chapter_and_first_those_outside_the_chapters():
     nav = [
         page("Home", "https://site/", description="The start."),
-        chapter("Masks", page("Causal", URL, description="No future."), chapter("More", page("Padding", f"{URL}c/"))),
+        chapter(
+            "Masks",
+            page("Causal", URL, description="No future."),
+            chapter("More", page("Padding", f"{URL}c/", description="No pads.")),
+        ),
         page("Glossary", "https://site/glossary/", description="The terms."),
     ]
     assert plain.llms("Site", "What it is.", nav, "Pages") == (
@@ -237,5 +242,5 @@ def test_the_list_names_every_page_by_chapter_and_first_those_outside_the_chapte
         "- [Glossary](https://site/glossary/index.md): The terms.\n\n"
         "## Masks\n\n"
         "- [Causal](https://site/a/b/index.md): No future.\n"
-        "- [Padding](https://site/a/b/c/index.md)\n"
+        "- [Padding](https://site/a/b/c/index.md): No pads.\n"
     )

@@ -47,9 +47,9 @@ def test_an_output_is_short_and_narrow(cells):
         assert max(map(len, rows), default=0) <= 79, cell.name
 
 
-def test_the_names_of_rows_and_columns_fit_what_is_printed(root, slug, cells):
+def test_the_names_of_rows_and_columns_fit_what_is_printed(cells):
     for cell in cells:
-        refuse_misfit(root / f"snippets/{slug}.md", cell)
+        refuse_misfit(cell)
 
 
 def test_a_lab_names_no_rows_since_its_page_would_not_show_them(slug, cells):

@@ -219,6 +219,10 @@ def test_what_the_style_sheet_excepts_is_no_violation(good):
     assert check(good, "zh") == []
 
 
+def test_two_numbers_side_by_side_are_not_one():
+    assert check("4 128-dimensional heads", "en") == []
+
+
 def test_a_violation_is_a_sentence_with_file_and_line(tmp_path):
     (tmp_path / "a.md").write_text("# Titolo\n\nNon si sa perchè\n", encoding="utf-8")
     assert in_page(tmp_path / "a.md", "it") == [

@@ -18,11 +18,11 @@ def sizes(matrix):
     return {"rows": matrix.count("\n") + 1, "columns": len(first_row(matrix))}
 
 
-def refuse_misfit(path, cell):
+def refuse_misfit(cell):
     """`SourceError` where the names of a cell do not fit every matrix that it prints."""
     if not any(cell.names.values()) or (cell.needs and cell.output is None):
         return
-    where = f"{path}:{cell.fence - 1}: the cell {cell.name!r}"
+    where = f"{cell.path}:{cell.fence - 1}: the cell {cell.name!r}"
     matrices = MATRIX.findall(cell.output or "")
     if not matrices:
         raise SourceError(f"{where} names rows or columns, but shows no matrix; take the names out of its mark")

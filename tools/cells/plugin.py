@@ -217,7 +217,7 @@ class CellTest(codeblocks.TestBlock):
             second = file.notebook if isinstance(file.notebook, Run) and not cell.needs else file.run(cells, seed=2)
             self.refuse_chance(first, second)
         output = first.outputs[cell.name]
-        refuse_misfit(cell.path, replace(cell, output=output.getvalue()))
+        refuse_misfit(replace(cell, output=output.getvalue()))
         if cell.stands_alone:
             self.refuse_silence(first)
         if self.config.option.update and output.getvalue() and file.authority(cell) and file.holds(cell):

@@ -78,14 +78,14 @@ def instrument(source, filename):
 
 
 @functools.cache
-def refuse_mistakes(path, cell):
+def refuse_mistakes(cell):
     """`SourceError` where a cell is no Python, or has a comment that is no shape or stands where none is checked."""
     try:
-        instrument(cell.at_its_lines, str(path))
+        instrument(cell.at_its_lines, cell.path)
     except SyntaxError as error:
-        raise SourceError(f"{path}:{error.lineno}: {error.msg}") from None
+        raise SourceError(f"{cell.path}:{error.lineno}: {error.msg}") from None
     except ShapeError as error:
-        raise SourceError(f"{path}:{error}") from None
+        raise SourceError(f"{cell.path}:{error}") from None
 
 
 class Instrument(ast.NodeTransformer):

@@ -25,7 +25,7 @@ PICTURE = re.compile(r'<img alt="([^"]*)" src="[^"]*?assets/([\w./-]+\.svg)"[^>]
 WORD = re.compile(r'(<text\b(?![^>]* class="code\b)[^>]*>)([^<]+)(?=</text>)')  # code is the same in every language
 DATE = re.compile(r"\d{4}-\d\d-\d\d")
 THREAD = re.compile(r">[^<]*[\w-]#\d+(?=</a>)")
-SEAM = re.compile(r"(?<=[a-z])(?=[A-Z])|(?=#)")
+SEAM = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<!&)(?=#)")
 SHORT_CODE = re.compile(r"<code>(?=[^<]*[ -])([^<]{1,24})</code>")  # a browser ends a line at these two alone
 WIDTH = re.compile(r'viewBox="\S+ \S+ (\S+)')
 BROAD = 600  # a wider picture would have words too small for a phone

@@ -8,10 +8,12 @@ from pathlib import Path
 
 from tools import freshness
 from tools.cells.source import SourceError, nearest, read_text
-from tools.translations import CODE, FENCE, FRONT_MATTER, PARTS, blank, line_of
+from tools.translations import FENCE, FRONT_MATTER, PARTS, blank, line_of
 
 LINKED = ("glossary.md", "verified.md")  # from every page with terms, from every page with cells
 UNCLOSED = re.compile(r"^ *(```|~~~)(?:\w|$)|--8<--", re.M)
+CODE = re.compile(r"(`+)(?:(?!\n\n|`).)+\1", re.S)
+TARGET = re.compile(r"\]\([^)\s]*\)")
 COMMENT = re.compile(r"<!--.*?-->", re.S)
 TITLE = re.compile(r"^# \S", re.M)
 HEADING = re.compile(r"^#+ .*", re.M)
@@ -97,7 +99,7 @@ def flat(words):
     }
 
 
-def check_glossary(nav, docs, path, terms):
+def check_glossary(nav, docs, templates, path, terms):
     """`SourceError` where a term is introduced by no page of the nav, or by no section of it."""
     sections = {page.rpartition(".")[0]: None for page in nav_pages(nav)}
     for entry in terms.entries:
@@ -106,13 +108,18 @@ def check_glossary(nav, docs, path, terms):
         if slug not in sections:
             raise SourceError(f"{where}, which the nav lacks; mend its `where`{nearest(slug, sections)}")
         english = Path(docs, "en", f"{slug}.md")
-        sections[slug] = sections[slug] or freshness.sections(read_text(english), english)
+        if not sections[slug]:
+            check_text(english, templates)
+            sections[slug] = freshness.sections(read_text(english), english)
         if section not in sections[slug]:
             raise SourceError(f"{where}, which has no section {section!r}{nearest(section, sections[slug])}")
 
 
 def check_text(path, templates):
-    """`SourceError` where a page has no title or no such template, swallows what follows, or holds a script."""
+    """`SourceError` where a page lacks its title, its description, its template or the id of a section.
+
+    So, too, where something on it is not closed and would swallow what follows, and where it holds a script.
+    """
     text, front = read_text(path), freshness.front_matter(path)
 
     def refuse(position, message):
@@ -120,7 +127,7 @@ def check_text(path, templates):
 
     if text.startswith("---\n") and not front:
         refuse(0, "the front matter is empty or has no closing ---; write, for example, `description: ...` and ---")
-    if "description" not in front:
+    if front.get("description") in (None, ""):
         refuse(0, "the page has no description; write `description: ...`, a sentence, between --- and --- at its top")
     if not isinstance(front["description"], str):
         refuse(0, "the description is not a text; put it between quotes")
@@ -140,11 +147,13 @@ def check_text(path, templates):
             refuse(block.start(), "the title of this block is not closed; write it between two straight quotes")
         if not re.compile(rf"(?:\n[ \t]*)*\n{block[1]}(?: {{4}}|\t)").match(text, block.end()):
             refuse(block.start(), "the text of this block is not below it, indented by four spaces")
-    prose = COMMENT.sub(blank, CODE.sub(blank, prose))
+    prose = TARGET.sub(blank, COMMENT.sub(blank, CODE.sub(blank, prose)))
     for heading in HEADING.finditer(prose):
         if heading[0].startswith("##") and not re.search(r"\{#(?!cell-)[a-z][a-z0-9-]*\}$", heading[0]):
             refuse(
-                heading.start(), "a heading ends with an id that all languages share, such as {#row-zero}; not cell-..."
+                heading.start(),
+                "a heading ends with an id that all languages share, written as {#row-zero}: small letters, digits "
+                "and -, not cell-..., and nothing behind it",
             )
         if PARTS["formula"].search(heading[0]):
             refuse(heading.start(), "menus show a heading, too, and no formula can stand there; write text or code")
@@ -152,7 +161,7 @@ def check_text(path, templates):
     if found := re.search(r"(?<!\\)\$", prose):
         refuse(
             found.start(),
-            r"the formula that begins here is not closed; close it with $, or write \$ for the sign itself",
+            r"the formula that begins here is not closed; close it with $ on its line, or write \$ for the sign itself",
         )
     check_tags(prose, refuse)
 

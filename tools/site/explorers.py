@@ -40,7 +40,8 @@ def show(body, source, draw):
             return draw(*link.groups(""))
         except SourceError as error:
             text = read_text(Path(source))
-            line = line_of(text, text.index(f"#{link[1]}){{"))
+            asked = re.search(rf"#{link[1]}\)\{{[^}}]*#{link[1]}\b|id=[\"']?{link[1]}\b", text)
+            line = line_of(text, asked.start())
             raise SourceError(f"{source}:{line}: {error}") from None
 
     names = [link[1] for link in LINK.finditer(body)]

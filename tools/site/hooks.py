@@ -84,6 +84,9 @@ def on_config(config):
     """After static-i18n has put in the words of the language that is built now."""
     i18n = config.plugins["i18n"]
     del config.theme.dirs[1:]  # or MkDocs would publish what Material brings
+    said = {language.locale: (language.extra or {}).get("text") or {} for language in i18n.config.languages}
+    with plain_errors():
+        checks.check_words(said)
     config.mdx_configs["toc"]["permalink_title"] = config.extra["text"]["permalink"]
     any_language = {"name": "*", "class": "highlight", "format": once.fence}
     config.mdx_configs["pymdownx.superfences"] = {"custom_fences": [any_language]}
@@ -103,8 +106,8 @@ def on_config(config):
     if not i18n.building:
         with plain_errors():
             checks.check_pages(config.nav, config.docs_dir, i18n.build_languages)
-            checks.check_glossary(config.nav, config.docs_dir, glossary, config.extra["terms"])
-            checks.check_words({language.locale: language.extra["text"] for language in i18n.config.languages})
+            docs, theme = shown(config.docs_dir), shown(ROOT / "theme")
+            checks.check_glossary(config.nav, docs, theme, glossary, config.extra["terms"])
 
 
 def source_of(page):
@@ -163,8 +166,8 @@ def on_pre_page(page, config, files):
         page.cells = resolve(page.text_file, snippets)
         page.cells_to_verify = read_cells(path) if path.is_file() else []
         for cell in page.cells_to_verify:
-            refuse_mistakes(path, cell)
-            refuse_misfit(path, cell)
+            refuse_mistakes(cell)
+            refuse_misfit(cell)
         verified = page.slug, page.cells_to_verify, config.extra["records"]
         page.badges = badges.badges(*verified)
         page.ran_on = badges.devices(*verified, config.extra["text"])
@@ -204,7 +207,8 @@ def read_page(markdown, page, config, files):
         measured = badges.measured(loaded, config.extra["text"])
     else:
         if page.behind == freshness.ALL:
-            markdown, _ = get_data(read_text(page.text_file))
+            markdown, english = get_data(read_text(page.text_file))
+            meta = english | meta
         made = notebooks.notebook(markdown, page.cells, absolute)
     made = notebooks.with_sentences(made, page.ran_on | measured)
     dumped = notebooks.dump(made) if page.cells else None
@@ -282,7 +286,7 @@ def on_page_context(context, page, config, nav):
     elif page.slug == VERIFIED:
         page.plain += f"\n{plain.verified(nav.pages, text)}"
     if page.behind:
-        note = plain.behind(page, text, linked.original(page, config.site_url))
+        note = plain.behind(page, text, linked.original(page, language, config.site_url))
         page.plain = plain.below_title(page.plain, note)
 
 

@@ -15,7 +15,8 @@ def data(page, language, site_name, site_url, is_home):
     """A page in the words of schema.org, as JSON that may stand in a script."""
     kind = "WebSite" if is_home else ["TechArticle", "LearningResource"]
     is_english = language == ENGLISH or page.behind == ALL
-    home = f"{page.file.url.partition('/')[0]}/" if language != ENGLISH else ""
+    english = original(page, language, site_url)
+    home = f"{language}/" if english else ""
     said = {
         "@context": "https://schema.org",
         "@type": kind,
@@ -27,14 +28,15 @@ def data(page, language, site_name, site_url, is_home):
     }
     if not is_home:
         said["isPartOf"] = {"@type": "WebSite", "name": site_name, "url": f"{site_url}{home}"}
-    if not is_english:
-        said["translationOfWork"] = {"@type": kind, "url": original(page, site_url), "inLanguage": ENGLISH}
+    if english and not is_english:
+        said["translationOfWork"] = {"@type": kind, "url": english, "inLanguage": ENGLISH}
     return json.dumps(said, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def original(page, site_url):
-    """The address of the English page that a translation was made from."""
-    return site_url + page.file.url.partition("/")[2]
+def original(page, language, site_url):
+    """The address of the English page that a translation was made from; "" in a build of one language."""
+    home, here = f"{language}/", page.file.url
+    return site_url + here.removeprefix(home) if here.startswith(home) else ""
 
 
 def locale(language):

@@ -52,11 +52,12 @@ def shown(output):
 
 
 def behind(page, text, english):
-    """What readers of a translation are told that lags behind its original, the page at `english`."""
+    """What readers of a translation are told that lags behind its original, the page at `english` if there is one."""
     if page.behind == ALL:
         return text["untranslated"]
     older = [link(page, f"#{section.id}", section.title) for section in headings(page.toc) if is_behind(section, page)]
-    return spaced(text["behind"]) + " · ".join([*older, f"[{text['original']}]({english})"])
+    original = [f"[{text['original']}]({english})"] if english else []
+    return spaced(text["behind"]) + " · ".join([*older, *original])
 
 
 def headings(sections):
@@ -157,7 +158,7 @@ def places(uses):
 
 def curriculum(rows, builds_on):
     """The pages of each chapter, with the words `builds_on` before those that they build on."""
-    return "".join(line(row, builds_on) if row.page else f"\n## {row.title}\n\n" for row in rows)
+    return "".join(line(row, builds_on) if row.page else f"\n## {html.unescape(row.title)}\n\n" for row in rows)
 
 
 def line(row, builds_on):
@@ -187,5 +188,4 @@ def pages(item):
 
 
 def listed(page):
-    description = html.unescape(page.meta.get("description", ""))
-    return f"- {link(page, 'index.md')}{f': {description}' if description else ''}\n"
+    return f"- {link(page, 'index.md')}: {html.unescape(page.meta['description'])}\n"
