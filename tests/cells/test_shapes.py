@@ -1,11 +1,13 @@
 """Shape comments are executed, and a comment that cannot be checked is an error."""
 
 import ast
+import re
 
 import pytest
 import torch
 
-from tools.cells.shapes import CHECK, LAST, ShapeError, checker, instrument
+from tools.cells.shapes import CHECK, LAST, ShapeError, checker, instrument, refuse_mistakes
+from tools.cells.source import Cell, SourceError
 
 SIZES = "B, H, T, D = 2, 3, 4, 5\n"
 
@@ -88,3 +90,11 @@ def test_a_comment_that_cannot_be_checked_is_an_error(source):
 def test_an_entry_is_no_way_to_run_code():
     with pytest.raises(ShapeError):
         run("x = torch.ones(2)  # (__import__('os').getpid(),)")
+
+
+@pytest.mark.parametrize(
+    ("code", "said"), [("x = (\n", "'(' was never closed"), ("x = 1  # one\n", "a comment in a cell")]
+)
+def test_a_mistake_in_a_cell_is_named_with_the_file_that_it_is_written_in(code, said):
+    with pytest.raises(SourceError, match=rf"^snippets/masks/causal\.md:41: {re.escape(said)}"):
+        refuse_mistakes(Cell("leak", code, None, 40, 45, path="snippets/masks/causal.md"))
