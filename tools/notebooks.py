@@ -44,7 +44,7 @@ def details(block):
     """A folded block as HTML that notebooks fold; one with cells stays, since no cell can stand inside."""
     if INCLUDE.search(block[2]):
         return block[0]
-    title = CODE.sub(r"<code>\1</code>", html.escape(block[1], quote=False))
+    title = CODE.sub(r"<code>\2</code>", html.escape(block[1], quote=False))
     return f"<details>\n<summary>{title}</summary>\n\n{textwrap.dedent(block[2]).strip()}\n\n</details>\n\n"
 
 

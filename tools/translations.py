@@ -23,7 +23,7 @@ PARTS = {
 }
 HEADING = re.compile(r"^#+ .*\{#([\w-]+)\}$", re.M)
 TOP = "top"
-CODE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
+CODE = re.compile(r"(?<!`)(`+)(?!`)((?:(?!\n\n).)+?)(?<!`)\1(?!`)", re.S)
 
 
 def parts(path):
@@ -65,7 +65,7 @@ def code(path):
     for name, start, end in sections(text):
         pieces = found.setdefault(name, {})
         for match in CODE.finditer(text, start, end):
-            pieces.setdefault(" ".join(match[1].split()), line_of(text, match.start()))
+            pieces.setdefault(" ".join(match[2].split()), line_of(text, match.start()))
     return found
 
 

@@ -9,7 +9,8 @@ from tests.configuration import LANGUAGES
 from tools.cells.source import Cell
 from tools.freshness import ALL
 from tools.notebooks import notebook, with_sentences
-from tools.site import plain
+from tools.site import body, plain
+from tools.site.badges import table
 from tools.site.terms import Entry
 
 URL = "https://site/a/b/"
@@ -167,7 +168,7 @@ def test_a_table_says_of_each_page_with_cells_what_ran_where():
     """What a record holds of other cells than those of today is no count."""
     causal = verified("Causal", CELLS, badge("CPU", 1, 2), badge("CUDA", 1, 2))
     shapes = verified("A|B", CELLS[:1], badge("CUDA", 0, 1))
-    assert plain.verified([verified("Home", []), causal, shapes], TEXT) == (
+    assert plain.verified(table([verified("Home", []), causal, shapes]), TEXT) == (
         "| Page | CPU | CUDA |\n| --- | --- | --- |\n"
         "| [Causal](https://site/a/b/) | 1 of 2 · torch 2.13.0 · 2026-11-20 · A\\|B "
         "| 1 of 2 · torch 2.13.0 · 2026-11-20 · A\\|B |\n"
@@ -182,7 +183,7 @@ def test_before_a_gpu_has_run_the_pages_it_is_said_that_none_has():
     home = verified("Home", [])
     causal = SimpleNamespace(**vars(page("Causal", URL)), cells_to_verify=CELLS[:1], badges=[], ran_on={})
     wanted = "| Page |\n| --- |\n| [Causal](https://site/a/b/) |\n| All pages |\n"
-    assert plain.verified([home, causal], TEXT) == f"No GPU has run these pages yet.\n\n{wanted}"
+    assert plain.verified(table([home, causal]), TEXT) == f"No GPU has run these pages yet.\n\n{wanted}"
 
 
 # --- a translation that is behind -----------------------------------------------------------------
@@ -205,10 +206,11 @@ CONTENTS = [section("title", "T &amp; U", 1, section("a", "A", 2, section("b", "
 )
 def test_a_page_that_is_behind_says_so_below_its_title(language, behind, wanted):
     text = LANGUAGES[language].extra["text"]
-    late = SimpleNamespace(behind=behind, toc=CONTENTS, **vars(page("T", URL)))
-    said = plain.behind(late, text, "https://site/en/")
+    late = SimpleNamespace(behind=behind, **vars(page("T", URL)))
+    older = list(body.older(CONTENTS, behind))
+    said = plain.behind(late, older, text, "https://site/en/")
     assert said == wanted.format(**text | {"original": "[Read it in English](https://site/en/)"})
-    assert plain.behind(late, text, "") == said.removesuffix(" · [Read it in English](https://site/en/)")
+    assert plain.behind(late, older, text, "") == said.removesuffix(" · [Read it in English](https://site/en/)")
     assert plain.below_title("# T\n\nProse.\n", said) == f"# T\n\n{said}\n\nProse.\n"
 
 

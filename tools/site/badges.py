@@ -1,5 +1,7 @@
 """Say on a page what was run, where and when, while that is still true."""
 
+from dataclasses import dataclass
+
 from tools.cells.record import read_record, still_verified
 from tools.notebooks import noted
 
@@ -22,6 +24,37 @@ def badges(slug, cells, records):
         for device, pages in records.items()
         if (entry := pages.get(slug))
     ]
+
+
+@dataclass(frozen=True)
+class Table:
+    """What the records say of some pages on each of the `devices`.
+
+    A row is a page and its badges in the order of the devices; `totals` are the badges of all pages, with counts alone,
+    as a page has where nothing of it was recorded. `waiting` are the pages and their cells that need a device.
+    """
+
+    devices: list
+    rows: list
+    totals: list
+    waiting: list
+
+
+def table(pages):
+    """The table of those pages that have cells."""
+    pages = [page for page in pages if page.cells_to_verify]
+    devices = sorted({badge["device"] for page in pages for badge in page.badges})
+    rows = [(page, [on(page, device) for device in devices]) for page in pages]
+    columns = zip(*(badges for _, badges in rows))
+    totals = [{count: sum(badge[count] for badge in column) for count in ("verified", "cells")} for column in columns]
+    waiting = [(page, cell) for page in pages for cell in page.cells_to_verify if cell.needs]
+    return Table(devices, rows, totals, waiting)
+
+
+def on(page, device):
+    """The badge of a page on a device."""
+    none = {"verified": 0, "cells": len(page.cells_to_verify)}
+    return next((badge for badge in page.badges if badge["device"] == device), none)
 
 
 def devices(slug, cells, records, text):

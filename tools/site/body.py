@@ -96,6 +96,14 @@ def explain_tints(body, words):
     return TINTED.sub(rf'\g<0><p class="legend" data-pagefind-ignore>{legend(words)}</p>', body, count=1)
 
 
+def older(sections, behind):
+    """Those sections of a table of contents, at every depth, whose original is newer."""
+    for section in sections:
+        if section.id in behind or (section.level == 1 and "top" in behind):
+            yield section
+        yield from older(section.children, behind)
+
+
 def scrolling_tables(body):
     """Each table of a page in a box of its own, which a reader can move sideways where it is wider than the screen."""
     return body.replace("<table>", '<div class="wide" tabindex="0"><table>').replace("</table>", "</table></div>")

@@ -8,11 +8,10 @@ from pathlib import Path
 
 from tools import freshness
 from tools.cells.source import SourceError, nearest, read_text
-from tools.translations import FENCE, FRONT_MATTER, PARTS, blank, line_of
+from tools.translations import CODE, FENCE, FRONT_MATTER, PARTS, blank, line_of
 
 LINKED = ("glossary.md", "verified.md")  # from every page with terms, from every page with cells
 UNCLOSED = re.compile(r"^ *(```|~~~)(?:\w|$)|--8<--", re.M)
-CODE = re.compile(r"(`+)(?:(?!\n\n|`).)+\1", re.S)
 TARGET = re.compile(r"\]\([^)\s]*\)")
 COMMENT = re.compile(r"<!--.*?-->", re.S)
 TITLE = re.compile(r"^# \S", re.M)

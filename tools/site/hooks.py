@@ -284,9 +284,11 @@ def on_page_context(context, page, config, nav):
     elif page.slug == GLOSSARY:
         page.plain += f"\n{plain.glossary(config.extra['terms'].entries, nav.pages)}"
     elif page.slug == VERIFIED:
-        page.plain += f"\n{plain.verified(nav.pages, text)}"
+        context["table"] = badges.table(nav.pages)
+        page.plain += f"\n{plain.verified(context['table'], text)}"
     if page.behind:
-        note = plain.behind(page, text, linked.original(page, language, config.site_url))
+        context["older"] = list(body.older(page.toc, page.behind))
+        note = plain.behind(page, context["older"], text, linked.original(page, language, config.site_url))
         page.plain = plain.below_title(page.plain, note)
 
 

@@ -51,24 +51,13 @@ def shown(output):
     return f"[picture: {html.unescape(name[1])}]" if name else "[picture]"
 
 
-def behind(page, text, english):
-    """What readers of a translation are told that lags behind its original, the page at `english` if there is one."""
+def behind(page, older, text, english):
+    """What readers of a page are told of its sections whose original is newer; it is at `english` if there is one."""
     if page.behind == ALL:
         return text["untranslated"]
-    older = [link(page, f"#{section.id}", section.title) for section in headings(page.toc) if is_behind(section, page)]
+    sections = [link(page, f"#{section.id}", section.title) for section in older]
     original = [f"[{text['original']}]({english})"] if english else []
-    return spaced(text["behind"]) + " · ".join([*older, *original])
-
-
-def headings(sections):
-    """The sections of a table of contents at every depth, in order."""
-    for section in sections:
-        yield section
-        yield from headings(section.children)
-
-
-def is_behind(section, page):
-    return section.id in page.behind or (section.level == 1 and "top" in page.behind)
+    return spaced(text["behind"]) + " · ".join([*sections, *original])
 
 
 def below_title(markdown, words):
@@ -87,32 +76,24 @@ def counted(markdown, counts):
     return NUMBERED.sub(lambda promise: "\n   - ".join([promise[0], *next(counts, [])]), markdown)
 
 
-def verified(pages, text):
+def verified(table, text):
     """What the records say of each page with cells and of all, and what is said of the cells that need a device."""
-    pages = [page for page in pages if page.cells_to_verify]
-    devices = sorted({badge["device"] for page in pages for badge in page.badges})
     rows = [
-        [text["page"], *devices],
-        ["---"] * (1 + len(devices)),
-        *([link(page), *(share(page, device, text) for device in devices)] for page in pages),
-        [text["total"], *(total(pages, device, text) for device in devices)],
+        [text["page"], *table.devices],
+        ["---"] * (1 + len(table.devices)),
+        *([link(page), *(share(badge, text) for badge in badges)] for page, badges in table.rows),
+        [text["total"], *(share(badge, text) for badge in table.totals)],
     ]
-    parts = ["".join(map(table_row, rows)), "".join(waiting(pages))]
-    return "\n".join(filter(None, ["" if "CUDA" in devices else f"{text['no_gpu']}\n", *parts]))
+    parts = ["".join(map(table_row, rows)), "".join(waiting(*one) for one in table.waiting)]
+    return "\n".join(filter(None, ["" if "CUDA" in table.devices else f"{text['no_gpu']}\n", *parts]))
 
 
-def share(page, device, text):
-    """How many cells of a page count on a device; with which torch, when and where they ran, if any does."""
-    cells = len(page.cells_to_verify)
-    for badge in page.badges:
-        if badge["device"] == device and badge["verified"]:
-            return f"{text['share'].format(**badge)} · torch {badge['torch']} · {badge['date']} · {badge['name']}"
-    return text["share"].format(verified=0, cells=cells)
-
-
-def total(pages, device, text):
-    counts = [badge["verified"] for page in pages for badge in page.badges if badge["device"] == device]
-    return text["share"].format(verified=sum(counts), cells=sum(len(page.cells_to_verify) for page in pages))
+def share(badge, text):
+    """How many cells count; of a page of which any does, with which torch, when and where they ran."""
+    counts = text["share"].format(**badge)
+    if badge["verified"] and "torch" in badge:
+        return f"{counts} · torch {badge['torch']} · {badge['date']} · {badge['name']}"
+    return counts
 
 
 def table_row(cells):
@@ -120,11 +101,8 @@ def table_row(cells):
     return f"| {' | '.join(escaped)} |\n"
 
 
-def waiting(pages):
-    for page in pages:
-        for cell in page.cells_to_verify:
-            if cell.needs:
-                yield f"- {link(page, f'#cell-{cell.name}')} · `{cell.name}` · {page.ran_on[cell.name]}\n"
+def waiting(page, cell):
+    return f"- {link(page, f'#cell-{cell.name}')} · `{cell.name}` · {page.ran_on[cell.name]}\n"
 
 
 def glossary(entries, pages):
