@@ -55,12 +55,6 @@ def translations(session):
     run(session, "site-env", "tools.freshness", *session.posargs)
 
 
-@site
-def new_language(session):
-    """Add a language, `-- ja 日本語`: every page is there at once, in English until it is translated."""
-    run(session, "site-env", "tools.new_language", *session.posargs)
-
-
 # -- the checks ----------------------------------------------------------------------------------
 
 
@@ -137,8 +131,8 @@ def standards(session):
 
 @torch
 def bench(session):
-    """Measure the build, the reload, the runner and the bytes of a visit; `-- --peers` other generators, too."""
-    run(session, "torch-env", "tools.bench", *session.posargs)
+    """Print the sizes of the house, what a visit and a build take, and what a page costs the tests."""
+    run(session, "torch-env", "tests.bench")
 
 
 def check_style(session, *options):

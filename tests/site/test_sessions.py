@@ -53,7 +53,6 @@ def sessions():
             ["--accept", "masks/causal", "--lang", "it"],
             ("site-env", "tools.freshness", "--accept", "masks/causal", "--lang", "it"),
         ),
-        ("new_language", ["ja", "日本語"], ("site-env", "tools.new_language", "ja", "日本語")),
         ("tests", [], ("torch-env", "pytest", "-n", str(1 + os.cpu_count()), "--dist", "worksteal")),
         ("cells", [], ("torch-env", "pytest", "snippets")),
         ("cells", ["masks/causal"], ("torch-env", "pytest", "snippets/masks/causal.md")),
@@ -69,7 +68,7 @@ def sessions():
         ("lint", ["--fix"], ("torch-env", "ruff", "check", "--fix")),
         ("mutants", ["masks/causal"], ("torch-env", "tools.mutants", "masks/causal")),
         ("standards", [], ("torch-env", "pytest", "tests/standards")),
-        ("bench", [], ("torch-env", "tools.bench")),
+        ("bench", [], ("torch-env", "tests.bench")),
     ],
 )
 def test_a_session_runs_its_command(sessions, name, arguments, command):

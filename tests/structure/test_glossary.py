@@ -229,7 +229,7 @@ def test_a_language_without_a_column_is_named(tmp_path, glossary):
 
 
 def test_a_language_whose_column_is_still_empty_is_no_error(glossary):
-    """`nox -s new_language` adds it; once begun, it has a word for each term."""
+    """Once begun, it has a word for each term."""
     glossary(*(f"{row}," for row in ROWS), header=f"{HEADER},ja")
     with pytest.raises(SourceError, match=r"glossary\.csv:3: the column 'ja' is empty"):
         glossary(f"{ROWS[0]},重み", *(f"{row}," for row in ROWS[1:]), header=f"{HEADER},ja")
