@@ -112,9 +112,7 @@ def copy_project(folder):
     for name in ("docs", "languages", "snippets", "theme", "tools", "verified"):
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("mkdocs.yml", "tests/pages/mutants.md"):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / name, folder / name)
+    shutil.copy(ROOT / "mkdocs.yml", folder)
     return folder
 
 

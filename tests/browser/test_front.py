@@ -112,7 +112,7 @@ def test_each_promise_says_what_was_counted_for_it(built, language):
     promises = site.soup(built, site.Page(language, "index")).article.select("#promises + ol > li")
     counts = [[line.get_text() for line in promise("small")] for promise in promises]
     assert counts[0] == ran
-    assert all(len(lines) == 1 for lines in counts[1:])
+    assert list(map(len, counts[1:])) == [1, 1, 0, 1]
     written = {(cell.path, cell.name): cell for all_cells in cells.values() for cell in all_cells}.values()
     assert counts[1] == [said["shapes"].format(shapes=sum(len(shape_comments(cell.code)) for cell in written))]
     assert counts[2] == [said["programs"].format(programs=sum(not cell.shared for cell in written))]

@@ -22,35 +22,26 @@ def page(devices, behind=()):
     return SimpleNamespace(cells_to_verify=CELLS, badges=badges, behind=behind)
 
 
-@pytest.fixture
-def mutants(tmp_path):
-    path = tmp_path / "mutants.md"
-    path.write_text(
-        "| page | mutants | caught | share |\n|---|---|---|---|\n| a/b-c | 8 | 7 | 1% |\n| d | 4 | 4 | 1% |\n"
-    )
-    return path
-
-
-def test_every_promise_is_followed_by_what_was_counted_for_it(mutants):
+def test_every_promise_is_followed_by_what_was_counted_for_it():
     """The two pages show the same cells, which are written once."""
     pages = [page({"CPU": 2}), page({"CPU": 1}, ["probe"])]
-    assert front.counted(pages, 3, mutants, TEXT) == [
+    assert front.counted(pages, 3, TEXT) == [
         ["3 of 4 cells verified on CPU.", "No GPU has run these pages yet."],
         ["2 shape comments."],
         ["1 programs."],
-        [TEXT["counted"]["mutants"].format(caught=11, mutants=12)],
+        [],
         ["3 languages; in this one, 1 of 2 pages are up to date."],
     ]
 
 
-def test_once_a_gpu_has_run_the_pages_nobody_says_that_none_has(mutants):
+def test_once_a_gpu_has_run_the_pages_nobody_says_that_none_has():
     pages = [page({"CPU": 2, "CUDA": 1}), page({"CPU": 2, "CUDA": 0})]
-    assert front.counted(pages, 3, mutants, TEXT)[0] == [
+    assert front.counted(pages, 3, TEXT)[0] == [
         "4 of 4 cells verified on CPU.",
         "1 of 4 cells verified on CUDA.",
     ]
     pages = [page({"CPU": 2, "CUDA": 0})]  # its record is that of other cells
-    assert front.counted(pages, 3, mutants, TEXT)[0] == ["2 of 2 cells verified on CPU.", TEXT["no_gpu"]]
+    assert front.counted(pages, 3, TEXT)[0] == ["2 of 2 cells verified on CPU.", TEXT["no_gpu"]]
 
 
 def test_what_was_counted_stands_in_its_promise_and_nowhere_else():

@@ -7,13 +7,12 @@ from itertools import chain
 from pathlib import Path
 
 from tools.cells.shapes import shape_comments
-from tools.cells.source import read_cells, read_text
+from tools.cells.source import read_cells
 
 WORDS = "foundations/weighted-average", "tokens"
 WEIGHTS = "masks/causal", "weights"
 SECTION = "masks/causal", "row-zero"  # that shows them
 DECIMAL = re.compile(r"\d\.\d{4}")
-MUTANTS = re.compile(r"^\| [\w/-]+ \| (\d+) \| (\d+) \|", re.M)
 PROMISES = re.compile(r'<h2 id="promises">.*?</ol>', re.S)
 
 
@@ -30,7 +29,7 @@ def attention(snippets):
     return {"words": words, "rows": rows, "sums": sums, "shown": SECTION}
 
 
-def counted(pages, languages, mutants, text):
+def counted(pages, languages, text):
     """For each promise of the first page the sentences that say what was counted for it."""
     said = text["counted"]
     cells = list(chain.from_iterable(page.cells_to_verify for page in pages))
@@ -41,13 +40,12 @@ def counted(pages, languages, mutants, text):
     ran = [
         said["cells"].format(verified=verified[device], cells=len(cells), device=device) for device in sorted(+verified)
     ]
-    planted, caught = (sum(map(int, column)) for column in zip(*MUTANTS.findall(read_text(mutants))))
     current = sum(not page.behind for page in pages)
     return [
         ran if verified["CUDA"] else [*ran, text["no_gpu"]],
         [said["shapes"].format(shapes=sum(len(shape_comments(cell.at_its_lines)) for cell in written))],
         [said["programs"].format(programs=sum(not cell.shared for cell in written))],
-        [said["mutants"].format(mutants=planted, caught=caught)],
+        [],  # the tests of a page say more of it than a number
         [said["languages"].format(languages=languages, current=current, pages=len(pages))],
     ]
 

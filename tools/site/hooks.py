@@ -297,7 +297,7 @@ def finish_home(page, config, nav):
     words = config.site_name, config.site_description
     write_beside(page, "llms.txt", plain.llms(*words, nav.items, config.extra["text"]["nav"]))
     languages = len(config.plugins["i18n"].config.languages)
-    counted = front.counted(nav.pages, languages, ROOT / "tests/pages/mutants.md", config.extra["text"])
+    counted = front.counted(nav.pages, languages, config.extra["text"])
     page.content = front.say_counted(page.content, counted)
     page.plain = plain.counted(page.plain, counted)
     page.attention = front.attention(ROOT / "snippets")
