@@ -1,9 +1,13 @@
 """Every command of the project; `nox -l` lists them."""
 
 import argparse
+import contextlib
 import difflib
 import os
 import re
+import shutil
+import sys
+import urllib.request
 from pathlib import Path
 
 import nox
@@ -12,13 +16,16 @@ nox.needs_version = ">=2025.11.12"
 nox.options.default_venv_backend = "venv"
 nox.options.reuse_venv = "yes"
 nox.options.sessions = ["tests"]
+nox.options.stop_on_first_error = True  # what lacks a browser stops before torch is installed
 
 PROJECT = nox.project.load_toml("pyproject.toml")
+CPU_BUILDS = "https://download.pytorch.org/whl/cpu"
 QUIET = {"NO_MKDOCS_2_WARNING": "1"}  # Material's banner about its end of life
 
 
 site = nox.session(venv_backend="none", requires=["site-env"])
 torch = nox.session(venv_backend="none", requires=["torch-env"])
+browser = nox.session(venv_backend="none", requires=["browser-env", "torch-env"])
 
 
 def run(session, environment, module, *arguments, **options):
@@ -58,7 +65,7 @@ def translations(session):
 # -- the checks ----------------------------------------------------------------------------------
 
 
-@torch
+@browser
 def tests(session):
     """All tests: lint, cells, page tests, structure, the built site in a browser."""
     if session.posargs:
@@ -121,7 +128,7 @@ def mutants(session):
     run(session, "torch-env", "tools.mutants", *slugs)
 
 
-@torch
+@browser
 def standards(session):
     """Ask the Nu validator and Lighthouse, which it installs with npm, what they think of the built site."""
     wheels = nox.project.dependency_groups(PROJECT, "standards")
@@ -129,7 +136,7 @@ def standards(session):
     run(session, "torch-env", "pytest", "tests/standards")
 
 
-@torch
+@browser
 def bench(session):
     """Print the sizes of the house, what a visit and a build take, and what a page costs the tests."""
     run(session, "torch-env", "tests.bench")
@@ -158,7 +165,7 @@ def snippet_file(session, name, folder=""):
     return f"snippets/{slug}.md"
 
 
-# -- two environments that the sessions above share, so that torch is installed once -------------
+# -- environments that the sessions above share, so that torch is installed once -----------------
 
 
 @nox.session(name="site-env", default=False)
@@ -167,8 +174,28 @@ def site_env(session):
     session.install(*nox.project.dependency_groups(PROJECT, "docs"), "-c", "constraints.txt")
 
 
+@nox.session(name="browser-env", venv_backend="virtualenv", default=False)
+def browser_env(session):
+    """(internal) A browser and a Chinese font for the tests, or one sentence that says what to install."""
+    session.run("python", "-m", "tools.machine")
+
+
 @nox.session(name="torch-env", default=False)
 def torch_env(session):
     """(internal) The environment of all other sessions, with torch."""
     groups = nox.project.dependency_groups(PROJECT, "docs", "tests", "labs", "lint")
-    session.install(*groups, "-c", "constraints.txt")
+    session.install(*groups, "-c", "constraints.txt", *small_torch(session))
+
+
+def small_torch(session):
+    """On Linux without an NVIDIA driver: pip's option for the CPU build of torch, unless pip has indexes of its own."""
+    installed = any(Path(session.virtualenv.location).glob("lib/*/site-packages/torch"))
+    if installed or sys.platform != "linux" or shutil.which("nvidia-smi"):
+        return []
+    if re.search(r"index-url|find-links|no-index", session.run_install("pip", "config", "list", silent=True)):
+        session.log("pip takes torch from the indexes that you have set")
+        return []
+    with contextlib.suppress(OSError), urllib.request.urlopen(f"{CPU_BUILDS}/torch/", timeout=3):
+        return ["--extra-index-url", CPU_BUILDS]
+    session.warn(f"torch comes with CUDA, some gigabytes; without it: export PIP_EXTRA_INDEX_URL={CPU_BUILDS}")
+    return []

@@ -18,13 +18,11 @@ from playwright.sync_api import sync_playwright
 
 from tests.configuration import LANGUAGES, ROOT, page_file
 from tests.configuration import PAGES as SLUGS
+from tools import machine
 from tools.cells.source import resolve
 
 SITE_URL = "https://example.org/attention/"
 PREFIX = urlsplit(SITE_URL).path  # below a path, a link from the root would break
-# Debian's browser without windows comes first: it takes a third less of the processor.
-BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-BROWSERS += ("chrome", "msedge")
 QUIET = [
     "--no-sandbox",  # containers run as root
     "--disable-gpu",
@@ -183,14 +181,9 @@ def content_type(path):
     return other.get(path.suffix, "application/wasm" if path.suffix == ".wasm" else "application/octet-stream")
 
 
-def executable(playwright):
-    """An installed Chromium, or Playwright's own (`playwright install chromium`)."""
-    return next(filter(None, map(shutil.which, BROWSERS)), playwright.chromium.executable_path)
-
-
 @contextlib.contextmanager
 def browser():
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=executable(playwright), args=QUIET)
+        chromium = playwright.chromium.launch(executable_path=machine.browser(), args=QUIET)
         yield chromium
         chromium.close()

