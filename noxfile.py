@@ -21,7 +21,8 @@ nox.options.stop_on_first_error = True  # what lacks a browser stops before torc
 PROJECT = nox.project.load_toml("pyproject.toml")
 CPU_BUILDS = "https://download.pytorch.org/whl/cpu"
 QUIET = {"NO_MKDOCS_2_WARNING": "1"}  # Material's banner about its end of life
-
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # each, or the threads of the workers get in each other's way
+ON_SIM_IN_EVERY_RUN = ("snippets/foundations/dropout.md", "snippets/masks/padding.md", "snippets/cross/alignment.md")
 
 site = nox.session(venv_backend="none", requires=["site-env"])
 torch = nox.session(venv_backend="none", requires=["torch-env"])
@@ -44,9 +45,6 @@ def serve(session):
     parser = argparse.ArgumentParser(prog="nox -s serve --", add_help=False)
     parser.add_argument("--lang", default="")
     options, rest = parser.parse_known_args(session.posargs)
-    languages = sorted(path.name for path in Path("docs").iterdir() if (path / "index.md").is_file())
-    if options.lang and options.lang not in languages:
-        session.error(f"there is no language {options.lang!r}; docs/ holds {', '.join(languages)}")
     run(session, "site-env", "mkdocs", "serve", *rest, env={**QUIET, "ONLY_LANGUAGE": options.lang})
 
 
@@ -71,11 +69,8 @@ def tests(session):
     if session.posargs:
         session.error("tests runs everything and takes no arguments; for a part: nox -s cells -- tests/structure")
     check_style(session)
-    workers = 1 + (os.cpu_count() or 1)  # one more than processors, since browsers wait
-    parallel = ("-n", str(workers), "--dist", "worksteal")
-    one_thread = {"OMP_NUM_THREADS": "1"}  # each, or the workers' threads get in each other's way
-    run(session, "torch-env", "pytest", *parallel, env=one_thread)
-    run(session, "torch-env", "pytest", "snippets", "tests/device", "--device", "sim", *parallel, env=one_thread)
+    run_tests(session)
+    run_tests(session, "--device", "sim", "tests/device", *ON_SIM_IN_EVERY_RUN)
 
 
 @torch
@@ -85,15 +80,14 @@ def cells(session):
     run(session, "torch-env", "pytest", *(arguments or ["snippets"]))
 
 
-def is_for_pytest(name):
-    """Whether it is an option, a word of one, or a file with tests."""
-    return "/" not in name or (Path(name.partition("::")[0]).exists() and not name.startswith("docs/"))
-
-
 @torch
 def update(session):
-    """Rewrite the outputs and the record of pages: all, or `-- masks/causal`."""
-    run(session, "torch-env", "pytest", "--update", "--record", *snippet_files(session))
+    """Write all that is generated, of all pages or `-- masks/causal`: outputs, record, notebooks, figures."""
+    files = [snippet_file(session, name) for name in session.posargs] or sorted(snippets())
+    run(session, "torch-env", "pytest", "--update", "--record", *files)
+    if labs := [file for file in files if file.startswith("snippets/labs/")]:
+        run(session, "torch-env", "tools.labs", *labs)
+    run(session, "torch-env", "tools.explorers")
 
 
 @torch
@@ -104,27 +98,21 @@ def gpu(session):
 
 
 @torch
-def labs(session):
-    """Execute the labs and write their notebooks in every language: all, or `-- labs/see-the-masks`."""
-    run(session, "torch-env", "tools.labs", *snippet_files(session, "labs"))
-
-
-@torch
-def explorers(session):
-    """Compute the numbers that the interactive figures begin with, and that the browser's are compared with."""
-    run(session, "torch-env", "tools.explorers")
+def sim(session):
+    """Run every cell and the random-number cases on the pretend accelerator; `nox -s tests` runs three pages."""
+    run_tests(session, "--device", "sim", "tests/device", "snippets")
 
 
 @torch
 def lint(session):
-    """Run ruff on our Python and on the code inside the cells; `-- --fix` mends what it can."""
+    """Run ruff on our Python and on the code inside the cells, and mypy; `-- --fix` repairs what it can."""
     check_style(session, *session.posargs)
 
 
 @torch
 def mutants(session):
     """Break the code of pages in small ways and report what their tests miss: all, or `-- masks/causal`."""
-    slugs = [path.removeprefix("snippets/").removesuffix(".md") for path in snippet_files(session)]
+    slugs = [snippet_file(session, name).removeprefix("snippets/").removesuffix(".md") for name in session.posargs]
     run(session, "torch-env", "tools.mutants", *slugs)
 
 
@@ -148,21 +136,28 @@ def check_style(session, *options):
     run(session, "torch-env", "tools.cells.lint")
 
 
-def snippet_files(session, folder=""):
-    """The snippet files of the named pages, or all below a folder of `snippets/`."""
-    named = [snippet_file(session, name, folder) for name in session.posargs]
-    return named or sorted(path.as_posix() for path in Path("snippets", folder).rglob("*.md"))
+def run_tests(session, *arguments):
+    workers = 1 + (os.cpu_count() or 1)  # one more than processors, since browsers wait
+    run(session, "torch-env", "pytest", "-n", str(workers), "--dist", "worksteal", *arguments, env=ONE_THREAD)
 
 
-def snippet_file(session, name, folder=""):
-    """The snippet file of a page, which may be named by its own file or its text."""
+def is_for_pytest(name):
+    """Whether it is an option, a word of one, or a file with tests."""
+    return "/" not in name or (Path(name.partition("::")[0]).exists() and not name.startswith("docs/"))
+
+
+def snippets():
+    return {path.as_posix() for path in Path("snippets").rglob("*.md")}
+
+
+def snippet_file(session, name):
+    """The snippet file of a page, which may be named by its slug, its own file or its text."""
     slug = re.sub(r"^(snippets|docs/[\w-]+)/|\.md$", "", name)
-    slugs = [path.relative_to("snippets").with_suffix("").as_posix() for path in Path("snippets", folder).rglob("*.md")]
-    if slug not in slugs:
-        near = difflib.get_close_matches(slug, slugs, n=1)
-        hint = f"; did you mean {near[0]}?" if near else f"; it has {', '.join(sorted(slugs))}"
-        session.error(f"there is no page {slug} in {Path('snippets', folder).as_posix()}{hint}")
-    return f"snippets/{slug}.md"
+    file = f"snippets/{slug}.md"
+    if file not in snippets():
+        near = difflib.get_close_matches(file, snippets(), n=1)
+        session.error(f"there is no {file}{f'; did you mean {near[0]}?' if near else ''}")
+    return file
 
 
 # -- environments that the sessions above share, so that torch is installed once -----------------
