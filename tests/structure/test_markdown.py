@@ -1,0 +1,109 @@
+"""The reader of Markdown finds what a page is made of, each part on its line."""
+
+from pathlib import Path
+
+import pytest
+
+from tools.cells.source import SourceError
+from tools.markdown import TOP, parse
+
+PATH = Path("docs/it/a.md")
+TEXT = """---
+description: A page.
+made_from:
+  "top": "12"
+---
+
+# Title of `code`
+
+One $x_i$, a [link
+here](other.md#a){#leak-meter state="x=1"}, `two
+lines` **of** code, and `$y$`.
+
+![A *picture*](a.svg)
+
+## Section {#section}
+
+--8<-- "masks/causal.md:leak"
+
+??? question "Why?"
+
+    - Because.
+
+    --8<-- "masks/causal.md:why"
+
+$$
+A = B
+$$
+
+```sh
+# no heading {#no}
+```
+
+| a | b |
+|---|---|
+| 1 | <i>2</i> |
+
+[Not safe](javascript:alert)
+"""
+
+
+def test_every_block_stands_on_its_line_and_in_its_section():
+    page = parse(TEXT, PATH)
+    assert (page.front, page.first_line) == ({"description": "A page.", "made_from": {"top": "12"}}, 6)
+    assert page.lines_of_front == {("description",): 2, ("made_from",): 3, ("made_from", "top"): 4}
+    found = [(block.kind, block.line, block.text) for block in page.blocks if not block.pieces]
+    assert found == [
+        ("cell", 17, "masks/causal:leak"),
+        ("admonition", 19, "??? question"),
+        ("list item", 21, ""),
+        ("cell", 23, "masks/causal:why"),
+        ("formula", 25, "A = B"),
+        ("code block", 29, "sh # no heading {#no}"),
+        ("table row", 33, ""),
+        ("table row", 35, ""),
+    ]
+    assert [block.words for block in page.of("heading", "title")] == ["Title of code", "Section", "Why?"]
+    assert {block.line for block in page.blocks if block.folded} == {19, 21, 23}
+    assert {block.section for block in page.blocks if block.line < 15} == {TOP}
+    assert [(section.id, section.line, section.title) for section in page.sections.values()] == [
+        ("top", 1, "Title of code"),
+        ("section", 15, "Section"),
+    ]
+    assert "".join(section.text for section in page.sections.values()) == TEXT
+
+
+def test_every_piece_of_a_sentence_stands_on_its_line():
+    page = parse(TEXT, PATH)
+    found = [(piece.kind, piece.line, piece.text) for _, piece in page.pieces("formula", "link", "code", "picture")]
+    assert found == [
+        ("code", 7, "code"),
+        ("formula", 9, "x_i"),
+        ("link", 9, "other.md#a"),
+        ("code", 10, "two\nlines"),
+        ("code", 11, "$y$"),
+        ("picture", 13, "a.svg"),
+        ("link", 37, "javascript:alert"),
+    ]
+    [paragraph] = [block for block in page.of("paragraph") if block.line == 9]
+    assert paragraph.words == "One x_i, a link here, two lines of code, and $y$."
+    assert [piece.line for piece in paragraph.pieces if "of" in piece.text] == [11]
+    assert [piece.attributes["state"] for _, piece in page.pieces("link") if "state" in piece.attributes] == ["x=1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("---\na: [\n---\n", ":3: the front matter is not YAML"),
+        ("---\na: \x01\n---\n", ": the front matter is not YAML"),
+        ("---\n- a\n---\n", ":1: the front matter holds no fields"),
+        ("---\na: b\n", ":1: the front matter has no end"),
+        ("# A\n\n## B {#b}\n\n## C {#b}\n", ":5: a second section has the id 'b'"),
+        ("# A\n\n## B {#top}\n", ":3: a second section has the id 'top'"),
+    ],
+)
+def test_what_is_no_page_is_named_with_its_line(text, message):
+    with pytest.raises(SourceError) as error:
+        parse(text, PATH)
+    assert str(error.value).startswith(str(PATH))
+    assert message in str(error.value)

@@ -1,0 +1,72 @@
+"""What mkdocs.yml says of languages and pages: it is the only list of either."""
+
+import functools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tools.cells.source import SourceError, read_text
+
+MKDOCS = Path("mkdocs.yml")
+
+
+class Loader(yaml.CSafeLoader):
+    """Reads what MkDocs adds to YAML: of `!ENV` the value that holds without it, of `!!python/name:` the name."""
+
+
+Loader.add_constructor("!ENV", lambda loader, node: loader.construct_object(node.value[-1]))  # [NAME, default]
+Loader.add_multi_constructor("tag:yaml.org,2002:python/name:", lambda loader, name, node: name)
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """The settings of each language, English first, and the files of the nav in order, such as `masks/causal.md`."""
+
+    languages: Mapping[str, Mapping[str, Any]] = field(hash=False)
+    files: tuple[str, ...]
+    chapters: tuple[str, ...]
+
+    @property
+    def slugs(self) -> tuple[str, ...]:
+        """The pages of the nav by their keys, such as `masks/causal`."""
+        return tuple(file.rpartition(".")[0] for file in self.files)
+
+    @property
+    def translations(self) -> tuple[str, ...]:
+        """The languages but English."""
+        return tuple(language for language in self.languages if language != "en")
+
+
+def read(path: Path = MKDOCS) -> Configuration:
+    """What mkdocs.yml says; `SourceError` where it is not there, or no YAML."""
+    if not Path(path).is_file():
+        raise SourceError(f"{path} is missing; run this at the top of the project")
+    return parse(read_text(path), path)
+
+
+@functools.lru_cache(maxsize=8)
+def parse(text: str, path: Path) -> Configuration:
+    try:
+        settings = yaml.load(text, Loader)
+        [i18n] = [plugin["i18n"] for plugin in settings["plugins"] if isinstance(plugin, dict) and "i18n" in plugin]
+        languages = {language["locale"]: language for language in i18n["languages"]}
+        nav = settings["nav"]
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        raise SourceError(f"{path}:{mark.line + 1 if mark else 1}: not YAML: {error.__class__.__name__}") from None
+    except (KeyError, TypeError, ValueError):
+        raise SourceError(f"{path}:1: there is no nav, or no `plugins: i18n: languages:`") from None
+    chapters = (name for item in nav if isinstance(item, dict) for name in item)
+    return Configuration(languages, tuple(files_of(nav)), tuple(chapters))
+
+
+def files_of(item: Any) -> Iterator[str]:
+    """The files that a nav, or a part of it, names."""
+    if isinstance(item, str):
+        yield item
+    else:
+        for part in item.values() if isinstance(item, dict) else item:
+            yield from files_of(part)

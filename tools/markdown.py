@@ -1,0 +1,310 @@
+"""The one reader of Markdown and of the front matter above it: what a page is made of, and where it stands.
+
+`read(path)` gives a `Page`: its front matter, its sections, and its blocks in order. A block that holds text has its
+pieces: words, line breaks, code, formulas, links, pictures.
+"""
+
+import functools
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import yaml
+from markdown_it import MarkdownIt
+from markdown_it.rules_block import StateBlock
+from markdown_it.rules_core import StateCore
+from markdown_it.rules_inline import StateInline, backtick
+from markdown_it.token import Token
+from mdit_py_plugins.admon import admon_plugin
+from mdit_py_plugins.attrs import attrs_plugin
+from mdit_py_plugins.dollarmath import dollarmath_plugin
+from mdit_py_plugins.front_matter import front_matter_plugin
+
+from tools.cells.source import INCLUDE, SourceError, read_text, split_lines
+
+TOP = "top"  # the section above the first heading with an id
+ALL = "all"  # `behind: all` in the front matter: the page has no text of its own yet
+ID = re.compile(r" *\{#([\w-]+)\}$")
+BLOCKS = {
+    "admonition_open": "admonition",
+    "cell": "cell",
+    "code_block": "code block",
+    "fence": "code block",
+    "html_block": "html",
+    "list_item_open": "list item",
+    "math_block": "formula",
+    "tr_open": "table row",
+}
+WITH_TEXT = {
+    "admonition_title_open": "title",
+    "heading_open": "heading",
+    "paragraph_open": "paragraph",
+    "td_open": "table cell",
+    "th_open": "table cell",
+}
+PIECES = {
+    "code_inline": "code",
+    "em_close": "mark",
+    "em_open": "mark",
+    "hardbreak": "break",
+    "html_inline": "html",
+    "image": "picture",
+    "image_close": "end of picture",
+    "link_close": "end of link",
+    "link_open": "link",
+    "math_inline": "formula",
+    "softbreak": "break",
+    "strong_close": "mark",
+    "strong_open": "mark",
+    "text": "words",
+}
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of the text of a block: its `text` is words, code, TeX, asterisks, or where a link or a picture leads.
+
+    What a link or a picture says follows as pieces of their own, up to "end of link" or "end of picture".
+    """
+
+    kind: str
+    line: int
+    text: str
+    attributes: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A part of a page on lines of its own, from `line` to before `end`, in a section, perhaps in a folded block.
+
+    Its `text` is the same in every language: the code or TeX of a block, `masks/causal:leak` of a cell, the level and
+    the id of a heading, the marker and the kind of an admonition. What it says in words is in its pieces.
+    """
+
+    kind: str
+    line: int
+    end: int
+    text: str
+    section: str
+    folded: bool
+    pieces: tuple[Piece, ...] = ()
+
+    @property
+    def words(self) -> str:
+        """What it says, without marks and line breaks."""
+        said = (" " if piece.kind == "break" else piece.text for piece in self.pieces if piece.kind in SAID)
+        return " ".join("".join(said).split())
+
+
+SAID = ("words", "code", "formula", "break")
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a page from a heading with an id to before the next one; `text` is its Markdown."""
+
+    id: str
+    level: int
+    title: str
+    line: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page as it is written; lines count from 1.
+
+    `lines_of_front` has the line of each field, `("behind",)`, and of the entries of each, `("made_from", "top")`.
+    """
+
+    path: Path
+    text: str
+    front: Mapping[str, Any] = field(hash=False)
+    lines_of_front: Mapping[tuple[str, ...], int] = field(hash=False)
+    first_line: int  # of the body, which stands below the front matter
+    blocks: tuple[Block, ...]
+    sections: Mapping[str, Section] = field(hash=False)
+
+    @property
+    def body(self) -> str:
+        """The Markdown below the front matter."""
+        return "\n".join([*split_lines(self.text)[self.first_line - 1 :], ""])
+
+    @property
+    def title(self) -> str:
+        return next((block.words for block in self.of("heading") if block.text == "#"), "")
+
+    def of(self, *kinds: str) -> Iterator[Block]:
+        """The blocks of some kinds, in order."""
+        return (block for block in self.blocks if block.kind in kinds)
+
+    def pieces(self, *kinds: str) -> Iterator[tuple[Block, Piece]]:
+        """The pieces of some kinds, in order, each with its block."""
+        return ((block, piece) for block in self.blocks for piece in block.pieces if piece.kind in kinds)
+
+
+def read(path: Path | str) -> Page:
+    """The page that a file holds; `SourceError` where it cannot be read."""
+    return parse(read_text(path), Path(path))
+
+
+@functools.lru_cache(maxsize=512)
+def parse(text: str, path: Path) -> Page:
+    """The page that a text is; `path` is named in messages."""
+    tokens = reader().parse(text)
+    written, first_line = "", 1
+    if tokens and tokens[0].type == "front_matter":
+        written, first_line = tokens[0].content, place(tokens[0])[1]
+    elif text.startswith("---\n"):
+        raise SourceError(f"{path}:1: the front matter has no end; close it with --- on a line of its own")
+    front, lines_of_front = read_front(written, path)
+    blocks = tuple(read_blocks(tokens))
+    return Page(path, text, front, lines_of_front, first_line, blocks, read_sections(text, path, blocks))
+
+
+def file_of_text(path: Path) -> Path:
+    """The file whose text a page shows: its own, or the English page until it is translated."""
+    if read(path).front.get("behind") != ALL:
+        return path
+    docs = next(folder for folder in path.parents if folder.name == "docs")
+    return docs / "en" / Path(*path.relative_to(docs).parts[1:])
+
+
+# --- the front matter -----------------------------------------------------------------------------
+
+
+def read_front(text: str, path: Path) -> tuple[dict, dict]:
+    """The fields above a page, and the line of each."""
+    try:
+        loader = yaml.CSafeLoader(text)
+        node = loader.get_single_node()
+        front = loader.construct_document(node) if node else {}
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        said = getattr(error, "problem", None) or getattr(error, "reason", error)
+        raise SourceError(f"{path}:{mark.line + 2 if mark else 1}: the front matter is not YAML: {said}") from None
+    if not isinstance(front, dict):
+        raise SourceError(f"{path}:1: the front matter holds no fields; write, for example, `description: ...`")
+    return front, dict(lines_of(node)) if node else {}
+
+
+def lines_of(node: yaml.Node, *above: str) -> Iterator[tuple[tuple[str, ...], int]]:
+    for key, value in node.value:
+        yield (*above, key.value), key.start_mark.line + 2  # the first line of a page is ---
+        if isinstance(value, yaml.MappingNode):
+            yield from lines_of(value, *above, key.value)
+
+
+# --- the body -------------------------------------------------------------------------------------
+
+
+class Reader(MarkdownIt):
+    """Markdown as the site has it; a link leads where it is written to lead, wherever that is."""
+
+    def validateLink(self, url: str) -> bool:
+        return True
+
+    def normalizeLink(self, url: str) -> str:
+        return url
+
+
+@functools.cache
+def reader() -> Reader:
+    made = Reader("commonmark", {"html": True})
+    made.enable("table").use(front_matter_plugin).use(admon_plugin).use(attrs_plugin)
+    made.use(dollarmath_plugin, allow_labels=False)
+    made.block.ruler.before("fence", "cell", cell, {"alt": ["paragraph", "blockquote", "list"]})
+    made.inline.ruler.at("backticks", code)
+    made.core.ruler.before("inline", "heading_ids", heading_ids)
+    return made
+
+
+def cell(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """The line that shows a cell: `--8<-- "masks/causal.md:leak"`."""
+    found = INCLUDE.fullmatch(state.getLines(start, start + 1, 0, False))
+    if found and not silent:
+        token = state.push("cell", "", 0)
+        token.content, token.map = f"{found[2]}:{found[3]}", [start, start + 1]
+        state.line = start + 1
+    return bool(found)
+
+
+def code(state: StateInline, silent: bool) -> bool:
+    """Code in a sentence, which keeps its line breaks: they are needed to count lines."""
+    start = state.pos
+    found = backtick(state, silent)
+    if found and not silent and state.tokens and state.tokens[-1].type == "code_inline" and not state.pending:
+        state.tokens[-1].content = state.src[start : state.pos].strip("`")
+    return found
+
+
+def heading_ids(state: StateCore) -> None:
+    """The id behind a heading, `{#formula}`, becomes its attribute and no word of it."""
+    for heading, text in pairwise(state.tokens):
+        if heading.type == "heading_open" and (found := ID.search(text.content)):
+            heading.attrSet("id", found[1])
+            text.content = text.content[: found.start()]
+
+
+def read_blocks(tokens: list[Token]) -> Iterator[Block]:
+    """The blocks of a page in order; that of a paragraph, a heading and the like has the pieces of its text."""
+    section, folds = TOP, 0
+    for before, token in pairwise([Token("", "", 0), *tokens]):
+        if token.type.startswith("admonition_") and token.markup in ("???", "???+"):
+            folds += (token.type == "admonition_open") - (token.type == "admonition_close")
+        if before.type == "heading_open":
+            section = str(before.attrs.get("id", section))
+        if token.type in BLOCKS:
+            text = f"{token.info} {token.content}".strip()
+            if token.type == "admonition_open":
+                text = f"{token.markup} {token.meta['tag']}"
+            yield Block(BLOCKS[token.type], *place(token), text, section, folds > 0)
+        elif token.type == "inline":
+            text = f"{before.markup} {before.attrs.get('id', '')}".strip() if before.type == "heading_open" else ""
+            yield Block(WITH_TEXT[before.type], *place(token), text, section, folds > 0, tuple(read_pieces(token)))
+
+
+def place(token: Token) -> tuple[int, int]:
+    """The line that a token begins on, and the line behind it."""
+    start, end = token.map or (0, 0)
+    return start + 1, end + 1
+
+
+def read_pieces(text: Token) -> Iterator[Piece]:
+    line = place(text)[0]
+    for token in flat(text.children or []):
+        said = token.attrs.get("href") or token.attrs.get("src") or token.content or token.markup
+        piece = Piece(PIECES[token.type], line, str(said), token.attrs)
+        line += piece.kind == "break"
+        line += piece.text.count("\n") if piece.kind in ("code", "formula") else 0
+        yield piece
+
+
+def flat(tokens: list[Token]) -> Iterator[Token]:
+    """Tokens in order, behind a picture those of what it says."""
+    for token in tokens:
+        yield token
+        if token.type == "image":
+            yield from flat(token.children or [])
+            yield Token("image_close", "", -1)
+
+
+def read_sections(text: str, path: Path, blocks: tuple[Block, ...]) -> dict[str, Section]:
+    """The sections of a page by their ids; `SourceError` where two have one id."""
+    lines = split_lines(text)
+    title = next((block.words for block in blocks if block.kind == "heading" and block.text == "#"), "")
+    starts = [(TOP, 1, title, 1)]
+    for block in blocks:
+        marks, _, name = block.text.partition(" ")
+        if block.kind == "heading" and name:
+            starts.append((name, len(marks), block.words, block.line))
+    ends = [line for *_, line in starts[1:]] + [len(lines) + 1]
+    found: dict[str, Section] = {}
+    for (name, level, words, line), end in zip(starts, ends):
+        if name in found:
+            raise SourceError(f"{path}:{line}: a second section has the id {name!r}; {TOP!r} is what stands above them")
+        found[name] = Section(name, level, words, line, "\n".join([*lines[line - 1 : end - 1], ""]))
+    return found
