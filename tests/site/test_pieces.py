@@ -3,20 +3,20 @@
 import re
 import socket
 
+import markdown
 import nbformat
 import pytest
 
-from tools.cells.source import Cell, SourceError
+from tools.cells.source import OUTPUT_MARK, Cell, SourceError, resolve
 from tools.notebooks import dump, notebook, with_links, with_places, with_sentences
 from tools.site.body import (
     explain_tints,
     inline_pictures,
     line_ends,
-    show_cells,
     show_figures,
-    with_cell_places,
     words_of_pictures,
 )
+from tools.site.cells import Fences, refuse_undrawn, with_cells
 from tools.site.checks import check_port, nav_pages
 from tools.site.font import characters, italic
 from tools.site.mathematics import to_mathml
@@ -169,56 +169,74 @@ def test_the_words_of_a_picture_are_those_of_the_language_and_its_code_stays(tmp
     assert shown("en") == shown("ja") == words
 
 
-TEXT = {"output": 'the "output"', "rows": "rows: {names}", "columns": "columns: {names}"}
-CELL = '<div class="cell-{}"></div>'
+WORDS = {"output": 'the "output"', "rows": "rows: {names}", "columns": "columns: {names}"}
+SHARED = "<!-- --8<-- [start:data] -->\n```python\nx = 1 < 2\n```\n<!-- --8<-- [end:data] -->\n"
+SHOWN = "<!-- --8<-- [start:{}] -->\n```python\n{}\n```\n{}\n```text\n{}\n```\n<!-- --8<-- [end:{}] -->\n"
 
 
 @pytest.fixture
-def filled(tmp_path):
-    """What becomes of HTML with places for cells, and the page that shows these."""
-    page = tmp_path / "page.md"
+def drawn(tmp_path):
+    """What becomes of a page whose cells are those of a file a/b.md."""
+    snippets, page = tmp_path / "snippets", tmp_path / "page.md"
 
-    def fill(html, cells, ran_on=()):
-        page.write_text("# A\n\n" + "\n\n".join(f'--8<-- "a/b.md:{cell.name}"' for cell in cells), "utf-8")
-        return show_cells(html, page, cells, dict(ran_on), TEXT)
+    def draw(text, parts, ran_on=()):
+        (snippets / "a").mkdir(parents=True, exist_ok=True)
+        (snippets / "a/b.md").write_text("\n".join(parts), "utf-8")
+        page.write_text(text, "utf-8")
+        shown = resolve(page, snippets)
+        fences = Fences()
+        fences.begin(shown, dict(ran_on), WORDS)
+        any_language = {"name": "*", "class": "highlight", "format": fences.draw}
+        html = markdown.markdown(
+            with_cells(text, {"base_path": [str(snippets)]}),
+            extensions=["pymdownx.details", "pymdownx.superfences"],
+            extension_configs={"pymdownx.superfences": {"custom_fences": [any_language]}},
+        )
+        refuse_undrawn(html, page, shown)
+        return html
 
-    return fill
+    return draw
 
 
-def test_cells_go_into_their_places_and_a_block_of_the_page_stays_what_it_is(filled):
-    page = 'Text:\n--8<-- "a/b.md:data"\n\n??? tip\n\n    --8<-- "a/b.md:show"\n\n```python\n1\n```\n'
-    one, two = CELL.format(0), CELL.format(1)
-    placed = f"Text:\n\n{one}\n\n\n??? tip\n\n\n    {two}\n\n\n```python\n1\n```\n"
-    assert with_cell_places(page) == placed
-    cells = [Cell("data", "x = 1 < 2\n", None, 2, 4), Cell("show", "print(x)\n", "a < b\n", 2, 4)]
-    block = '<div class="language-python highlight"><pre>1</pre></div>'
-    html = filled(f"{block}{one}<p>{two}</p>", cells)
-    assert html.startswith(f'{block}<div class="language-python highlight" id="cell-data"><pre>')
-    assert "</pre></div></p>" not in html
-    assert "<pre><code>a &lt; b\n</code></pre>" in html
-    assert re.findall('<div class="([^ "]*)[^>]*" (?:id|role)="(.*?)"', html) == [
-        ("language-python", "cell-data"),
-        ("language-python", "cell-show"),
-        ("output", "group"),
+def shows(name, code, output):
+    return SHOWN.format(name, code, OUTPUT_MARK, output, name)
+
+
+def test_a_cell_is_drawn_with_its_name_and_its_output_and_a_block_of_the_page_stays_what_it_is(drawn):
+    page = 'Text:\n\n--8<-- "a/b.md:data"\n\n```text\na < b\n```\n\n??? tip\n\n    --8<-- "a/b.md:show"\n\n    Said.\n'
+    html = drawn(page, [SHARED, shows("show", "if x:\n\n    print(x)", "a < b")])
+    assert re.findall('<div class="([^ "]*)[^>]*?(?: (id|role)="(.*?)"|>)', html) == [
+        ("language-python", "id", "cell-data"),
+        ("language-text", "", ""),
+        ("language-python", "id", "cell-show"),
+        ("output", "role", "group"),
     ]
+    assert "<pre><code>a &lt; b\n</code></pre></div>\n<p>Said.</p>" in html
+    assert "<p><div" not in html
 
 
-def test_a_place_that_markdown_takes_for_code_is_named_and_moves_no_other_cell(filled):
-    cells = [Cell(name, f"{name} = 1\n", None, 2, 4) for name in ("one", "two")]
-    with pytest.raises(SourceError, match=r"page\.md:3: no cell can stand here; indent the line like the text around"):
-        filled(f"<code>{CELL.format(0).replace('<', '&lt;')}</code>{CELL.format(1)}", cells)
-    html = filled(f'<div class="cell"></div>{CELL.format(1)}{CELL.format(0)}', cells)
-    assert re.findall(r'id="cell-(\w+)".*?<code>(\w+)', html) == [("two", "two"), ("one", "one")]
-
-
-def test_the_name_of_an_output_says_the_names_of_its_rows_and_columns(filled):
-    cells = [
-        Cell("named", "x\n", "tensor([[1, 2]])\n", 2, 4, rows=("<pad>",), columns=("b", "c")),
-        Cell("plain", "x\n", "tensor([[1, 2]])\n", 2, 4),
-    ]
-    shown = filled(CELL.format(0) + CELL.format(1), cells)
+def test_two_cells_with_the_same_output_have_their_own_names(drawn):
+    parts = [shows(name, f"{name} = 1", "tensor([[1, 2]])") for name in ("one", "two")]
+    parts[1] = parts[1].replace("[start:two]", "[start:two] rows: <pad>; columns: b c")
+    html = drawn('--8<-- "a/b.md:one"\n\n--8<-- "a/b.md:two"\n', parts)
     said = "the &quot;output&quot;"
-    assert re.findall('aria-label="(.*?)"', shown) == [f"{said} · rows: &lt;pad&gt; · columns: b c", said]
+    assert re.findall('aria-label="(.*?)"', html) == [said, f"{said} · rows: &lt;pad&gt; · columns: b c"]
+
+
+def test_a_cell_that_markdown_takes_for_code_is_named_with_its_line(drawn):
+    with pytest.raises(SourceError, match=r"page\.md:3: no cell can stand here; indent the line like the text around"):
+        drawn('Text.\n\n      --8<-- "a/b.md:data"\n\nMore.\n', [SHARED])
+
+
+def test_where_a_cell_ran_stands_below_its_output_or_below_its_code(drawn):
+    waits = SHARED.replace("[start:data]", "[start:data] needs cuda: a test")
+    page = '--8<-- "a/b.md:time"\n\n--8<-- "a/b.md:data"\n'
+    html = drawn(page, [shows("time", "x", "1"), waits], {"time": "On a <fast> machine, 2026-11-20", "data": "Nowhere"})
+    box = r'<div class="(?:language|output).*?</code></pre></div>'
+    assert re.sub(box, "box", html, flags=re.S) == (
+        'box\nbox<p class="ran-on">On a &lt;fast&gt; machine, <time>2026-11-20</time></p>\n'
+        'box<p class="ran-on">Nowhere</p>'
+    )
 
 
 def test_what_tints_mean_stands_below_the_first_tinted_output_alone():
@@ -237,18 +255,8 @@ def test_a_line_ends_before_the_number_of_a_thread_and_not_inside_a_polarity_or_
     assert line_ends('<a href="#1">Q&#38;A#7</a>') == '<a href="#1">Q&#38;A<wbr>#7</a>'
     assert line_ends("MHA: True = ignore.") == "MHA: True\u00a0=\u00a0ignore."
     assert line_ends("<code>lengths - 1</code>") == '<code class="kept">lengths - 1</code>'
+    assert line_ends("<pre><code>True = 1\n</code></pre>") == "<pre><code>True = 1\n</code></pre>"
     assert line_ends(f"{long}<code>lengths</code>") == f"{long}<code>lengths</code>"
-
-
-def test_where_a_cell_ran_stands_below_its_output_and_its_plots(filled):
-    plot = '<div class="plot"></div>'
-    cells = [Cell("time", "x\n", "1\n", 2, 4), Cell("other", "x\n", None, 2, 4)]
-    places = f"{CELL.format(0)}{plot}\n{plot}{CELL.format(1)}{plot}"
-    html = filled(places, cells, {"time": "On a <fast> machine"})
-    box = r'<div class="(?:language|output).*?</code></pre></div>'
-    assert re.sub(box, "box", html, flags=re.S) == (
-        f'boxbox{plot}\n{plot}<p class="ran-on">On a &lt;fast&gt; machine</p>box{plot}'
-    )
 
 
 # --- mathematics ----------------------------------------------------------------------------------

@@ -2,29 +2,22 @@
 
 import html
 import re
-from itertools import chain, count, zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 
-from tools.cells.source import SourceError, read_includes, read_text
+from tools.cells.source import SourceError, read_text
 from tools.glossary import read_rows
 from tools.notebooks import PLACE
 from tools.site.checks import shown
-from tools.site.once import block
-from tools.site.outputs import legend, show
-from tools.translations import PARTS
+from tools.site.outputs import legend
 
-CELL = (
-    '<div class="cell-{}"></div>'  # the place of a cell, by its number; Markdown puts those that are indented into <p>
-)
-# What begins with one certain sign is found fast.
-SHOWN = re.compile(rf"<(?:p><)?{CELL.format('([0-9]+)').removeprefix('<')}(?:</p>)?\n?((?:\s*{PLACE})*)")
 TINTED = re.compile(
     r'<h2 id="reading">.*?</ul>|<div class="output (?:(?!</pre>).)*<span class="(?:(?!</pre>).)*</pre></div>', re.S
 )
 PICTURE = re.compile(r'<img alt="([^"]*)" src="[^"]*?assets/([\w./-]+\.svg)"[^>]*>')
 WORD = re.compile(r'(<text\b(?![^>]* class="code\b)[^>]*>)([^<]+)(?=</text>)')  # code is the same in every language
-DATE = re.compile(r"\d{4}-\d\d-\d\d")
 THREAD = re.compile(r">[^<]*[\w-]#\d+(?=</a>)")
+BLOCK = re.compile("(<pre>.*?</pre>)", re.S)
 SEAM = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<!&)(?=#)")
 SHORT_CODE = re.compile(r"<code>(?=[^<]*[ -])([^<]{1,24})</code>")  # a browser ends a line at these two alone
 WIDTH = re.compile(r'viewBox="\S+ \S+ (\S+)')
@@ -33,6 +26,7 @@ STYLE = re.compile(r' style="([^"]*)"')
 LINE = re.compile(r' d="[^"]*"')
 TOO_FINE = re.compile(r"(?<=\.\d)\d+")
 DECLARATION = re.compile(r"([\w-]+):\s*([^;]+)")
+RAN_ON = re.compile(rf'(<p class="ran-on">.*?</p>)((?:\s*{PLACE})+)')  # it stands below the figures
 INDENT = re.compile(r"\n +")
 SCRIPT = re.compile(r"<script|\son\w+\s*=", re.I)
 GAP = "\0"  # no file has one
@@ -47,48 +41,6 @@ def change_text(body, markup, change):
     parts, step = markup.split(body), markup.groups + 1
     text = change(GAP.join(parts[::step])).split(GAP)
     return "".join(chain.from_iterable(zip_longest(text, parts[1::step], fillvalue="")))
-
-
-def with_cell_places(markdown):
-    """The Markdown of a page, in it a place for each cell that it shows; a place is a paragraph of its own."""
-    numbers = count()
-    return PARTS["cell"].sub(lambda include: f"\n{include[1]}{CELL.format(next(numbers))}\n", markdown)
-
-
-def show_cells(body, path, cells, ran_on, text):
-    """The cells of a page in their places; below each and its figures what is said of where it ran, nothing below most.
-
-    `ran_on` are these sentences by the names of cells, `text` the words of the language. `SourceError` where the page,
-    written in `path`, lacks the place of a cell.
-    """
-    if missing := set(range(len(cells))) - {int(place[1]) for place in SHOWN.finditer(body)}:
-        line = read_includes(path)[min(missing)].line
-        raise SourceError(f"{path}:{line}: no cell can stand here; indent the line like the text around it")
-
-    def filled(place):
-        cell = cells[int(place[1])]
-        code = block(cell.code, "python").replace('">', f'" id="cell-{cell.name}">', 1)
-        sentence = ran_on.get(cell.name)
-        below = f'<p class="ran-on">{dated(sentence)}</p>' if sentence else ""
-        return code + output(cell, text) + place[2] + below
-
-    return SHOWN.sub(filled, body)
-
-
-def dated(sentence):
-    """A sentence as HTML in which a line does not end inside a date."""
-    return DATE.sub(r"<time>\g<0></time>", html.escape(sentence))
-
-
-def output(cell, text):
-    """What a cell prints as a box that joins its code; the search leaves it out."""
-    if not cell.output:
-        return ""
-    said = [text["output"], *(text[axis].format(names=" ".join(named)) for axis, named in cell.names.items() if named)]
-    return (
-        f'<div class="output no-copy" role="group" aria-label="{html.escape(" · ".join(said))}" '
-        f"data-pagefind-ignore><pre>{show(cell.output, **cell.names)}</pre></div>"
-    )
 
 
 def explain_tints(body, words):
@@ -112,11 +64,15 @@ def scrolling_tables(body):
 def line_ends(body):
     """A line may end at a seam of a thread such as AnnotatedTransformer#1.
 
-    It does not end inside a polarity such as True = attend, nor inside a short piece of code.
+    It does not end inside a polarity such as True = attend, nor inside a short piece of code. Blocks of code stay.
     """
-    body = body.replace("True = ", "True\u00a0=\u00a0")
-    body = THREAD.sub(lambda thread: SEAM.sub("<wbr>", thread[0]), body)
-    return SHORT_CODE.sub(r'<code class="kept">\1</code>', body)
+
+    def ends(part):
+        part = part.replace("True = ", "True\u00a0=\u00a0")
+        part = THREAD.sub(lambda thread: SEAM.sub("<wbr>", thread[0]), part)
+        return SHORT_CODE.sub(r'<code class="kept">\1</code>', part)
+
+    return "".join(part if part.startswith("<pre>") else ends(part) for part in BLOCK.split(body))
 
 
 def words_of_pictures(path, language):
@@ -170,4 +126,4 @@ def show_figures(body, figures):
     def shown(place):
         return place[0].replace("><", f">{LINE.sub(rounded, STYLE.sub(attributes, next(figures)))}<")
 
-    return re.sub(PLACE, shown, body)
+    return re.sub(PLACE, shown, RAN_ON.sub(r"\2\1", body))

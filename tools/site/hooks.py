@@ -38,6 +38,7 @@ from tools.site import (
     search,
     symbols,
 )
+from tools.site.cells import Fences, refuse_undrawn, with_cells
 from tools.site.checks import shown
 from tools.site.mathematics import to_mathml
 from tools.site.policy import with_policy
@@ -62,6 +63,7 @@ LENT = PackageLoader("material")  # icons and words; the frame of a page is our 
 startup = {}
 templates = once.Templates()
 kept = once.Kept()
+fences = Fences()
 
 
 @contextmanager
@@ -88,7 +90,7 @@ def on_config(config):
     with plain_errors():
         checks.check_words(said)
     config.mdx_configs["toc"]["permalink_title"] = config.extra["text"]["permalink"]
-    any_language = {"name": "*", "class": "highlight", "format": once.fence}
+    any_language = {"name": "*", "class": "highlight", "format": fences.draw}
     config.mdx_configs["pymdownx.superfences"] = {"custom_fences": [any_language]}
     languages = [language.locale for language in i18n.config.languages]
     glossary = Path(shown(ROOT / "languages/glossary.csv"))
@@ -183,6 +185,7 @@ def on_page_markdown(markdown, page, config, files):
     page.ran_on = page.ran_on | measured  # in place, the source of what is kept would change, too
     keep_rendered(page, source)
     page.notebook_name = f"{page.slug.rsplit('/', 1)[-1]}.ipynb"
+    fences.begin(page.cells, page.ran_on, config.extra["text"])
     return markdown
 
 
@@ -212,7 +215,8 @@ def read_page(markdown, page, config, files):
         made = notebooks.notebook(markdown, page.cells, absolute)
     made = notebooks.with_sentences(made, page.ran_on | measured)
     dumped = notebooks.dump(made) if page.cells else None
-    return body.with_cell_places(markdown), meta, dumped, plain.page(made, page.canonical_url), figures, measured
+    options = config.mdx_configs["pymdownx.snippets"]
+    return with_cells(markdown, options), meta, dumped, plain.page(made, page.canonical_url), figures, measured
 
 
 def keep_rendered(page, source):
@@ -249,7 +253,7 @@ def finished_body(html, page, config, files):
         [glossary] = [file for file in files.documentation_pages() if file.norm_src_uri == f"{GLOSSARY}.md"]
         html = config.extra["terms"].link(html, utils.get_relative_url(glossary.url, page.url))
     with plain_errors():
-        html = body.show_cells(html, page.text_file, page.cells, page.ran_on, config.extra["text"])
+        refuse_undrawn(html, page.text_file, page.cells)
     return body.show_figures(body.explain_tints(html, config.extra["text"]["legend"]), page.figures)
 
 

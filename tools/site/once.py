@@ -1,32 +1,6 @@
 """What is done once for all languages of a build, and for all builds of a preview."""
 
-import functools
-import re
-
 from jinja2 import BytecodeCache
-from pygments import highlight
-from pygments.formatters import HtmlFormatter
-from pygments.lexers import TextLexer, get_lexer_by_name
-from pygments.util import ClassNotFound
-
-FORMATTER = HtmlFormatter(nowrap=True)
-PLAIN_TOKEN = re.compile(r'<span class="(?:n|o|p|w|fm|kc|vm)">([^<]*)</span>')
-
-
-def fence(source, language, css_class, options, md, **attributes):
-    """A fenced block as HTML, as pymdownx.superfences asks for it."""
-    return block(source, language)
-
-
-@functools.cache
-def block(source, language):
-    """A block of code as HTML, without a span around each name, operator and bracket: they have the colour of text."""
-    try:
-        lexer = get_lexer_by_name(language)
-    except ClassNotFound:
-        language, lexer = "text", TextLexer()
-    code = PLAIN_TOKEN.sub(lambda token: token[1], highlight(source, lexer, FORMATTER))
-    return f'<div class="language-{language} highlight"><pre><span></span><code>{code}</code></pre></div>'
 
 
 class Kept:

@@ -1,0 +1,97 @@
+"""The cells of a page: pymdownx.snippets puts them into its Markdown, pymdownx.superfences asks here how they look."""
+
+import functools
+import html
+import re
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from markdown import Markdown
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import TextLexer, get_lexer_by_name
+from pygments.util import ClassNotFound
+from pymdownx.snippets import SnippetExtension, SnippetPreprocessor
+
+from tools.cells.source import OUTPUT_MARK, Cell, SourceError, read_includes
+from tools.site.outputs import show
+
+FORMATTER = HtmlFormatter(nowrap=True)
+PLAIN_TOKEN = re.compile(r'<span class="(?:n|o|p|w|fm|kc|vm)">([^<]*)</span>')
+DATE = re.compile(r"\d{4}-\d\d-\d\d")
+
+
+class Snippets(SnippetPreprocessor):
+    """Without the mark between a cell and its output, which would join them to a paragraph in a folded block."""
+
+    def process_snippet_lines(self, lines, target):
+        return ["" if line == OUTPUT_MARK else line for line in lines]
+
+
+def with_cells(markdown: str, options: Mapping) -> str:
+    """The Markdown of a page with its cells in it, under the options that mkdocs.yml has for pymdownx.snippets."""
+    snippets = Snippets(SnippetExtension(**options).getConfigs(), Markdown())
+    return "\n".join(snippets.run(markdown.split("\n")))
+
+
+class Fences:
+    """What draws the blocks of one page after the other; the cells of a page come in their order."""
+
+    def __init__(self) -> None:
+        self.begin([], {}, {})
+
+    def begin(self, cells: Sequence[Cell], ran_on: Mapping[str, str], text: Mapping) -> None:
+        """The next blocks are those of a page with these cells.
+
+        `ran_on` are sentences that stand below some of them, by their names; `text` are the words of the language.
+        """
+        self.cells, self.above, self.ran_on, self.text = deque(cells), None, ran_on, text
+
+    def draw(self, source, language, *args, **kwargs) -> str:
+        """A block as HTML."""
+        if language == "python" and self.cells and same(self.cells[0].code, source):
+            self.above = cell = self.cells.popleft()
+            code = block(source, language).replace('">', f'" id="cell-{cell.name}">', 1)
+            return code if cell.output else code + self.below(cell)
+        if language == "text" and self.above and same(self.above.output, source):
+            cell, self.above = self.above, None
+            return output(cell, self.text) + self.below(cell)
+        return block(source, language)
+
+    def below(self, cell: Cell) -> str:
+        """Where a cell ran, if that is said of it."""
+        said = DATE.sub(r"<time>\g<0></time>", html.escape(self.ran_on.get(cell.name, "")))
+        return f'<p class="ran-on">{said}</p>' if said else ""
+
+
+def same(text: str | None, source: str) -> bool:
+    """Whether a block shows this text; the lines of a block may have lost the spaces at their ends."""
+    return text is not None and text.rstrip("\n") == source.rstrip("\n")
+
+
+def refuse_undrawn(body: str, path: Path, cells: Sequence[Cell]) -> None:
+    """`SourceError` where the HTML of the page that is written in `path` lacks a cell."""
+    for include, cell in zip(read_includes(path), cells):
+        if f'id="cell-{cell.name}"' not in body:
+            raise SourceError(f"{path}:{include.line}: no cell can stand here; indent the line like the text around it")
+
+
+@functools.cache
+def block(source: str, language: str) -> str:
+    """A block of code as HTML, without a span around each name, operator and bracket: they have the colour of text."""
+    try:
+        lexer = get_lexer_by_name(language)
+    except ClassNotFound:
+        language, lexer = "text", TextLexer()
+    code = PLAIN_TOKEN.sub(r"\1", highlight(source, lexer, FORMATTER))
+    return f'<div class="language-{language} highlight"><pre><span></span><code>{code}</code></pre></div>'
+
+
+def output(cell: Cell, text: Mapping) -> str:
+    """What a cell prints as a box that joins its code; the search leaves it out."""
+    said = [text["output"], *(text[axis].format(names=" ".join(named)) for axis, named in cell.names.items() if named)]
+    return (
+        f'<div class="output no-copy" role="group" aria-label="{html.escape(" · ".join(said))}" '
+        f"data-pagefind-ignore><pre>{show(cell.output, **cell.names)}</pre></div>"
+    )
