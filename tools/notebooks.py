@@ -154,19 +154,9 @@ def noted(made):
     return {name: output["metadata"]["measured"] for name, output in outputs if output.get("metadata")}
 
 
-def with_places(path, made):
-    """The Markdown of the page of a lab, a place in it for each figure of its notebook, and these figures."""
-    figures = {cell["id"]: filter(is_figure, cell.get("outputs", [])) for cell in made["cells"]}
-    shown = []
-
-    def place(alternative):
-        found = next(figures.get(alternative[2], iter(())), None)
-        if not found:
-            raise SourceError(f"{path}: its notebook has no figure {alternative[2]!r} yet; write it anew: nox -s labs")
-        shown.append(svg(found))
-        return f"{PLACE}\n\n"
-
-    return ALTERNATIVE.sub(place, read_text(path)), shown
+def with_places(text):
+    """The Markdown of the page of a lab, in it a place for each figure."""
+    return ALTERNATIVE.sub(f"{PLACE}\n\n", text)
 
 
 def is_figure(output):

@@ -6,6 +6,7 @@ import socket
 import markdown
 import nbformat
 import pytest
+from mkdocs_jupyter.convert import nb2html
 
 from tools.cells.source import OUTPUT_MARK, Cell, SourceError, resolve
 from tools.notebooks import dump, notebook, with_links, with_places, with_sentences
@@ -19,6 +20,7 @@ from tools.site.body import (
 from tools.site.cells import Fences, refuse_undrawn, with_cells
 from tools.site.checks import check_port, nav_pages
 from tools.site.font import characters, italic
+from tools.site.labs import figures
 from tools.site.mathematics import to_mathml
 
 CELLS = [
@@ -83,24 +85,29 @@ def test_a_folded_block_is_folded_in_a_notebook_too():
     )
 
 
-def test_the_page_of_a_lab_shows_the_figures_of_its_notebook_where_it_describes_them(tmp_path):
-    figures = [
-        {"output_type": "display_data", "data": {"image/svg+xml": f'<?xml?><svg aria-label="{name}"/>'}}
-        for name in ("a line", 'a dot" d="M1.23 4.56" style="fill: none; stroke: #000')
-    ]
-    made = notebook(PAGE, CELLS)
-    made["cells"][3]["outputs"] += figures
-    page = tmp_path / "lab.md"
-    page.write_text("# Title\n\n![A line.](#show)\n\n*Above.*\n\n![A\ndot.](#show)\n", "utf-8")
-    text, shown = with_places(page, made)
+def test_the_page_of_a_lab_shows_the_figures_of_its_notebook_where_it_describes_them():
+    page = "# Title\n\n![A line.](#show)\n\n*Above.*\n\n![A\ndot.](#show)\n"
+    drawn = ['<svg aria-label="a line"/>', '<svg aria-label="a dot" d="M1.23 4.56" style="fill: none; stroke: #000"/>']
+    text = with_places(page)
     assert text == '# Title\n\n<div class="plot"></div>\n\n*Above.*\n\n<div class="plot"></div>\n\n'
-    assert show_figures(text, shown) == (
+    assert show_figures(text, drawn, "lab.md") == (
         '# Title\n\n<div class="plot"><svg aria-label="a line"/></div>\n\n*Above.*\n\n'
         '<div class="plot"><svg aria-label="a dot" d="M1.2 4.5" fill="none" stroke="#000"/></div>\n\n'
     )
-    page.write_text("![A line.](#data)\n", "utf-8")
-    with pytest.raises(SourceError, match=r"lab\.md: its notebook has no figure 'data' yet"):
-        with_places(page, made)
+    with pytest.raises(SourceError, match=r"^lab\.md: its notebook has other figures than the page"):
+        show_figures(text, drawn[:1], "lab.md")
+
+
+def test_mkdocs_jupyter_draws_the_figures_of_a_lab_and_nothing_else(tmp_path):
+    svg = '<svg viewBox="0 0 1 1"><clipPath/>½</svg>'
+    made = notebook(PAGE, CELLS)
+    figure = {"output_type": "display_data", "metadata": {}, "data": {"image/svg+xml": svg, "text/plain": 'a "dot"'}}
+    made["cells"][3]["outputs"].append(figure)
+    path = tmp_path / "lab.ipynb"
+    path.write_text(dump(made), "utf-8")
+    drawn = nb2html(str(path))
+    assert figures(drawn) == [svg]
+    assert not re.search("<script|<div|<pre", drawn)
 
 
 def test_links_of_a_notebook_can_be_set_later():

@@ -110,11 +110,13 @@ def inline_pictures(body, assets, words):
     return PICTURE.sub(inline, body)
 
 
-def show_figures(body, figures):
+def show_figures(body, figures, path):
     """The figures of a lab in their places, with attributes in place of styles, which a strict policy does not allow.
 
-    A tenth of a point is enough for a line.
+    A tenth of a point is enough for a line. `SourceError` where the page, written in `path`, has more or fewer places.
     """
+    if body.count(PLACE) != len(figures):
+        raise SourceError(f"{path}: its notebook has other figures than the page; write it anew: nox -s labs")
     figures = iter(figures)
 
     def attributes(style):

@@ -31,6 +31,7 @@ from tools.site import (
     curriculum,
     explorers,
     front,
+    labs,
     linked,
     once,
     pictures,
@@ -153,8 +154,6 @@ def on_nav(nav, config, files):
 @event_priority(-50)
 def on_pre_page(page, config, files):
     """Check the page before it is read, and gather what its template says of its cells."""
-    if is_notebook(page):
-        del page.render  # mkdocs-jupyter's, which writes 600 KB of styles; see on_page_markdown
     page.slug = page.file.norm_src_uri.rsplit(".", 1)[0]
     snippets = Path(shown(ROOT / "snippets"))
     with plain_errors():
@@ -180,7 +179,7 @@ def on_page_markdown(markdown, page, config, files):
     texts = markdown, page.meta, read_text(page.text_file), config.extra["source"]
     source = *texts, page.cells, page.ran_on, [file.src_uri for file in files]
     read = kept(("read", page.file.src_uri), source, lambda: read_page(markdown, page, config, files))
-    markdown, page.meta, page.notebook, page.plain, page.figures, measured = read
+    markdown, page.meta, page.notebook, page.plain, measured = read
     page.meta = page.meta | {"description": escape(page.meta["description"])}
     page.ran_on = page.ran_on | measured  # in place, the source of what is kept would change, too
     keep_rendered(page, source)
@@ -190,22 +189,18 @@ def on_page_markdown(markdown, page, config, files):
 
 
 def read_page(markdown, page, config, files):
-    """Markdown and front matter, notebook, plain Markdown, figures of a lab, what is said of its cells that measure.
-
-    The text of a lab stands in the Markdown beside its notebook, which has the figures.
-    """
+    """Markdown and front matter, notebook, plain Markdown, what is said of the cells of a lab that measure."""
 
     def absolute(target):
         path, mark, anchor = target.partition("#")
         file = files.get_file_from_path(normpath(join(dirname(page.file.src_uri), path)))
         return f"{config.site_url}{file.url}{mark}{anchor}" if file else target
 
-    meta, figures, measured = page.meta, [], {}
+    meta, measured = page.meta, {}
     if is_notebook(page):
         with plain_errors():
             loaded = notebooks.load(shown(page.file.abs_src_path))
-            text, figures = notebooks.with_places(page.text_file, loaded)
-        markdown, meta = get_data(text)
+        markdown, meta = get_data(notebooks.with_places(read_text(page.text_file)))
         made = notebooks.with_links(loaded, absolute)
         measured = badges.measured(loaded, config.extra["text"])
     else:
@@ -216,7 +211,7 @@ def read_page(markdown, page, config, files):
     made = notebooks.with_sentences(made, page.ran_on | measured)
     dumped = notebooks.dump(made) if page.cells else None
     options = config.mdx_configs["pymdownx.snippets"]
-    return with_cells(markdown, options), meta, dumped, plain.page(made, page.canonical_url), figures, measured
+    return with_cells(markdown, options), meta, dumped, plain.page(made, page.canonical_url), measured
 
 
 def keep_rendered(page, source):
@@ -236,16 +231,19 @@ def keep_rendered(page, source):
 
 
 def on_page_content(html, page, config, files):
+    drawn = []
+    if is_notebook(page):
+        drawn, html = labs.figures(html), labs.text(page, config, files)
     page.title = escape(unescape(str(page.title)))  # from the nav or the front matter it may be anything
-    made_of = html, page.figures, page.behind, page.cells, page.cells_to_verify, page.ran_on
+    made_of = html, drawn, page.behind, page.cells, page.cells_to_verify, page.ran_on
     source = *made_of, config.extra["source"], config.extra["terms"]
-    html = kept(("finished", page.file.src_uri), source, lambda: finished_body(html, page, config, files))
+    html = kept(("finished", page.file.src_uri), source, lambda: finished_body(html, drawn, page, config, files))
     words = {} if page.behind == freshness.ALL else config.extra["words_of_pictures"]
     with plain_errors():
         return body.inline_pictures(html, Path(config.docs_dir, "assets"), words)
 
 
-def finished_body(html, page, config, files):
+def finished_body(html, drawn, page, config, files):
     with plain_errors():
         html = to_mathml(html, page.text_file)
     html = body.line_ends(body.scrolling_tables(html))
@@ -254,7 +252,7 @@ def finished_body(html, page, config, files):
         html = config.extra["terms"].link(html, utils.get_relative_url(glossary.url, page.url))
     with plain_errors():
         refuse_undrawn(html, page.text_file, page.cells)
-    return body.show_figures(body.explain_tints(html, config.extra["text"]["legend"]), page.figures)
+        return body.show_figures(body.explain_tints(html, config.extra["text"]["legend"]), drawn, page.text_file)
 
 
 def write(path, data):
