@@ -95,11 +95,11 @@ PROGRAMS = {
             "scores = queries @ keys.T / D**0.5",
         ],
         [
-            "mask = is_real[:, None, None, :]  # (B, 1, 1, Tk)",
-            "mask = is_real[:, None, :]  # (B, 1, Tk)",
-            "mask = is_real  # (B, Tk)",
+            "visible = is_real[:, None, None, :]  # (B, 1, 1, Tk)",
+            "visible = is_real[:, None, :]  # (B, 1, Tk)",
+            "visible = is_real  # (B, Tk)",
         ],
-        ["scores = scores.masked_fill(~mask, -torch.inf)  # (B, H, Tq, Tk)"],
+        ["scores = scores.masked_fill(~visible, -torch.inf)  # (B, H, Tq, Tk)"],
         ["weights = scores.softmax(dim=-1)  # (B, H, Tq, Tk)"],
         ["context = weights @ values  # (B, H, Tq, D)"],
         [
