@@ -1,4 +1,4 @@
-"""Combined masks: the page's module and repairs against PyTorch, plain loops and transformers, and what breaks a mask."""
+"""Combined masks: the page's module and its repairs against PyTorch and transformers, and what breaks a mask."""
 
 from types import SimpleNamespace
 
@@ -245,11 +245,9 @@ def test_an_empty_memory_is_saved_by_zero_weights():
 
 
 def test_without_padding_the_table_is_that_of_the_causal_page_digit_for_digit():
-    rows = zip(
-        *(executed(slug, cell)[1].splitlines() for slug, cell in ((SLUG, "reduce"), ("masks/causal", "weights")))
-    )
-    for ours, theirs in list(rows)[:5]:
-        assert theirs.startswith(ours.rstrip("]),"))
+    rows, longer = (executed(*cell)[1].splitlines() for cell in ((SLUG, "reduce"), ("masks/causal", "weights")))
+    for row, beginning in zip(longer, rows[:5]):
+        assert row.startswith(beginning.rstrip("]),"))
 
 
 @pytest.mark.usefixtures("on_the_cpu")
