@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mkdocs.config import load_config
 
-from tools.freshness import text_of
+from tools.markdown import file_of_text
 from tools.site.checks import nav_pages
 
 ROOT = Path(os.path.relpath(Path(__file__).parents[1]))  # relative, as people name files in messages
@@ -29,7 +29,7 @@ SLUGS = sorted(path.relative_to(ROOT / "snippets").with_suffix("").as_posix() fo
 
 def page_file(language, page):
     """The file whose text a page shows: the English one until it is translated."""
-    return text_of(ROOT / "docs" / language / f"{page}.md")
+    return file_of_text(ROOT / "docs" / language / f"{page}.md")
 
 
 def text(language, key):

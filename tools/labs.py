@@ -25,7 +25,7 @@ from tools.cells import compare
 from tools.cells.record import write_atomically
 from tools.cells.source import SourceError, digest, read_cells, read_text, resolve, slug_of
 from tools.cells.summary import facts
-from tools.freshness import text_of
+from tools.markdown import file_of_text
 from tools.notebooks import ALTERNATIVE, dump, notebook, noted
 from tools.site.body import in_words, words_of_pictures
 
@@ -204,7 +204,7 @@ def close(one, other):
 
 def make(page, figures, measured):
     """The text of the notebook of a page, with these figures, and where those were drawn that measure."""
-    page = text_of(page)
+    page = file_of_text(page)
     text, words = read_text(page), words_of_pictures(WORDS, page.relative_to("docs").parts[0])
     alternatives = defaultdict(list)
     for alternative, name in ALTERNATIVE.findall(text):

@@ -131,7 +131,7 @@ class Page:
     @property
     def body(self) -> str:
         """The Markdown below the front matter."""
-        return "\n".join([*split_lines(self.text)[self.first_line - 1 :], ""])
+        return "\n".join(self.text.split("\n")[self.first_line - 1 :])
 
     @property
     def title(self) -> str:
@@ -162,7 +162,7 @@ def parse(text: str, path: Path) -> Page:
         raise SourceError(f"{path}:1: the front matter has no end; close it with --- on a line of its own")
     front, lines_of_front = read_front(written, path)
     blocks = tuple(read_blocks(tokens))
-    return Page(path, text, front, lines_of_front, first_line, blocks, read_sections(text, path, blocks))
+    return Page(path, text, front, lines_of_front, first_line, blocks, read_sections(text, path, first_line, blocks))
 
 
 def file_of_text(path: Path) -> Path:
@@ -292,11 +292,11 @@ def flat(tokens: list[Token]) -> Iterator[Token]:
             yield Token("image_close", "", -1)
 
 
-def read_sections(text: str, path: Path, blocks: tuple[Block, ...]) -> dict[str, Section]:
+def read_sections(text: str, path: Path, first_line: int, blocks: tuple[Block, ...]) -> dict[str, Section]:
     """The sections of a page by their ids; `SourceError` where two have one id."""
     lines = split_lines(text)
     title = next((block.words for block in blocks if block.kind == "heading" and block.text == "#"), "")
-    starts = [(TOP, 1, title, 1)]
+    starts = [(TOP, 1, title, first_line)]
     for block in blocks:
         marks, _, name = block.text.partition(" ")
         if block.kind == "heading" and name:

@@ -12,9 +12,9 @@ from tests.browser import site
 from tests.browser.test_search import results, search
 from tests.configuration import CONFIG, text
 from tools.cells.source import read_cells
-from tools.freshness import front_matter
+from tools.markdown import read
 
-BUILDS_ON = {slug: front_matter(site.Page("en", slug).source).get("builds_on", []) for slug in site.SLUGS}
+BUILDS_ON = {slug: read(site.Page("en", slug).source).front.get("builds_on", []) for slug in site.SLUGS}
 LEADS_TO = {slug: [other for other in site.SLUGS if slug in BUILDS_ON[other]] for slug in site.SLUGS}
 
 

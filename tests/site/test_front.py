@@ -7,7 +7,7 @@ import pytest
 
 from tests.configuration import LANGUAGES, ROOT
 from tools.cells.source import Cell
-from tools.freshness import ALL
+from tools.markdown import ALL
 from tools.site import front, linked, policy
 
 TEXT = LANGUAGES["en"].extra["text"]

@@ -31,7 +31,7 @@ def check(tmp_path):
         ("---\ndescription: A page.\n---\n", 1, "the page has no title"),
         ("# Title\n", 1, "the page has no description; write"),
         ("---\ndescripton: A page.\n---\n# Title\n", 1, "the page has no description; write"),
-        ("---\ndescription: A page.\n\n# Title\n", 1, "no closing ---"),
+        ("---\ndescription: A page.\n\n# Title\n", 1, "the front matter has no end"),
         ("---\ndescription:\n---\n# Title\n", 1, "the page has no description; write"),
         ("---\ndescription: 3\n---\n# Title\n", 1, "the description is not a text"),
         ("---\ndescription: A page.\ntemplate: glosary.html\n---\n# Title\n", 1, "there is no template .*glosary.html"),
@@ -50,7 +50,7 @@ def check(tmp_path):
         (f"{HEAD}<script>alert(1)</script>\n", 7, "a page holds no script; .* `<script>` between backticks"),
         (f'{HEAD}<b onclick="alert(1)">Here.</b>\n', 7, "a page holds no script"),
         (f"{HEAD}## About $x$ {{#x}}\n", 7, "no formula can stand"),
-        (f"{HEAD}## A {{#a}}\n\n## B {{#a}}\n", 1, "two sections have the id 'a'"),
+        (f"{HEAD}## A {{#a}}\n\n## B {{#a}}\n", 9, "a second section has the id 'a'"),
     ],
 )
 def test_a_slip_is_named_with_its_line_and_the_mend(check, text, line, said):

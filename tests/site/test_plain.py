@@ -7,7 +7,7 @@ import pytest
 
 from tests.configuration import LANGUAGES
 from tools.cells.source import Cell
-from tools.freshness import ALL
+from tools.markdown import ALL
 from tools.notebooks import notebook, with_sentences
 from tools.site import body, plain
 from tools.site.badges import table

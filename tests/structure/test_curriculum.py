@@ -1,9 +1,9 @@
 """Every page says on which pages it builds: the nearest of those before it, and in English alone."""
 
 from tests.configuration import PAGES, ROOT, SLUGS
-from tools.freshness import front_matter
+from tools.markdown import read
 
-SAID = {page: front_matter(ROOT / f"docs/en/{page}.md").get("builds_on") for page in PAGES}
+SAID = {page: read(ROOT / f"docs/en/{page}.md").front.get("builds_on") for page in PAGES}
 
 
 def beneath(page):
@@ -33,4 +33,4 @@ def test_a_page_names_the_nearest_alone(slug):
 
 
 def test_a_translation_takes_it_from_the_english_page(page, translation):
-    assert "builds_on" not in front_matter(ROOT / f"docs/{translation}/{page}.md")
+    assert "builds_on" not in read(ROOT / f"docs/{translation}/{page}.md").front

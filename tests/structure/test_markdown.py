@@ -67,10 +67,10 @@ def test_every_block_stands_on_its_line_and_in_its_section():
     assert {block.line for block in page.blocks if block.folded} == {19, 21, 23}
     assert {block.section for block in page.blocks if block.line < 15} == {TOP}
     assert [(section.id, section.line, section.title) for section in page.sections.values()] == [
-        ("top", 1, "Title of code"),
+        ("top", 6, "Title of code"),
         ("section", 15, "Section"),
     ]
-    assert "".join(section.text for section in page.sections.values()) == TEXT
+    assert "".join(section.text for section in page.sections.values()) == page.body
 
 
 def test_every_piece_of_a_sentence_stands_on_its_line():

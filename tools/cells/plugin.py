@@ -33,7 +33,7 @@ from tools.cells.source import (
     with_outputs,
 )
 from tools.cells.summary import facts, job_summary
-from tools.freshness import text_of
+from tools.markdown import file_of_text
 
 LEGEND = {"B", "H", "Hkv", "T", "Tq", "Tk", "D", "E", "V"}
 passed, prints, ended = pytest.StashKey[dict](), pytest.StashKey[dict](), pytest.StashKey[int]()
@@ -234,7 +234,7 @@ class CellTest(codeblocks.TestBlock):
         file, slug = self.parent, slug_of(self.cell.path)
         pages = sorted(file.root.glob(f"docs/*/{file.slug}.md"))
         for page in pages or [file.root / f"docs/en/{file.slug}.md"]:
-            shown = [(i.slug, i.name) for i in read_includes(text_of(page))] if page.is_file() else []
+            shown = [(i.slug, i.name) for i in read_includes(file_of_text(page))] if page.is_file() else []
             if (slug, self.name) not in shown:
                 raise CellError(
                     f"{self.cell.path}:{self.cell.fence}: the cell {self.name!r} is on no page; show it in {page} "

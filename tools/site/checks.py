@@ -6,8 +6,8 @@ import socket
 from collections import Counter
 from pathlib import Path
 
-from tools import freshness
 from tools.cells.source import SourceError, nearest, read_text
+from tools.markdown import read
 from tools.translations import CODE, FENCE, FRONT_MATTER, PARTS, blank, line_of
 
 LINKED = ("glossary.md", "verified.md")  # from every page with terms, from every page with cells
@@ -109,7 +109,7 @@ def check_glossary(nav, docs, templates, path, terms):
         english = Path(docs, "en", f"{slug}.md")
         if not sections[slug]:
             check_text(english, templates)
-            sections[slug] = freshness.sections(read_text(english), english)
+            sections[slug] = read(english).sections
         if section not in sections[slug]:
             raise SourceError(f"{where}, which has no section {section!r}{nearest(section, sections[slug])}")
 
@@ -119,7 +119,7 @@ def check_text(path, templates):
 
     So, too, where something on it is not closed and would swallow what follows, and where it holds a script.
     """
-    text, front = read_text(path), freshness.front_matter(path)
+    text, front = read_text(path), read(path).front
 
     def refuse(position, message):
         raise SourceError(f"{path}:{line_of(text, position)}: {message}")
@@ -138,7 +138,6 @@ def check_text(path, templates):
     prose = FENCE.sub(blank, FRONT_MATTER.sub(blank, text))
     if found := re.search("^ *(?:```|~~~)", prose, re.M):
         refuse(found.start(), "the block that begins here is not closed; close it with ``` alone on a line")
-    freshness.sections(text, path)
     if not TITLE.search(prose):
         refuse(0, "the page has no title; write it as `# Title`")
     for block in BLOCK.finditer(prose):

@@ -20,7 +20,8 @@ from mkdocs.exceptions import PluginError
 from mkdocs.plugins import event_priority
 from mkdocs.utils.meta import get_data
 
-from tools import freshness, notebooks
+from tools import markdown as pages
+from tools import notebooks
 from tools.cells.labels import refuse_misfit
 from tools.cells.shapes import refuse_mistakes
 from tools.cells.source import SourceError, read_cells, read_text, resolve
@@ -157,11 +158,11 @@ def on_pre_page(page, config, files):
     page.slug = page.file.norm_src_uri.rsplit(".", 1)[0]
     snippets = Path(shown(ROOT / "snippets"))
     with plain_errors():
-        page.text_file = freshness.text_of(source_of(page))
+        page.text_file = pages.file_of_text(source_of(page))
         checks.check_text(page.text_file, shown(ROOT / "theme"))
-        page.behind = freshness.front_matter(source_of(page)).get("behind", [])
+        page.behind = pages.read(source_of(page)).front.get("behind", [])
         english = Path(shown(config.docs_dir), "en", f"{page.slug}.md")
-        page.builds_on = freshness.front_matter(english).get("builds_on", [])
+        page.builds_on = pages.read(english).front.get("builds_on", [])
     path = snippets / f"{page.slug}.md"
     with plain_errors():
         page.cells = resolve(page.text_file, snippets)
@@ -204,7 +205,7 @@ def read_page(markdown, page, config, files):
         made = notebooks.with_links(loaded, absolute)
         measured = badges.measured(loaded, config.extra["text"])
     else:
-        if page.behind == freshness.ALL:
+        if page.behind == pages.ALL:
             markdown, english = get_data(read_text(page.text_file))
             meta = english | meta
         made = notebooks.notebook(markdown, page.cells, absolute)
@@ -238,7 +239,7 @@ def on_page_content(html, page, config, files):
     made_of = html, drawn, page.behind, page.cells, page.cells_to_verify, page.ran_on
     source = *made_of, config.extra["source"], config.extra["terms"]
     html = kept(("finished", page.file.src_uri), source, lambda: finished_body(html, drawn, page, config, files))
-    words = {} if page.behind == freshness.ALL else config.extra["words_of_pictures"]
+    words = {} if page.behind == pages.ALL else config.extra["words_of_pictures"]
     with plain_errors():
         return body.inline_pictures(html, Path(config.docs_dir, "assets"), words)
 
@@ -247,7 +248,7 @@ def finished_body(html, drawn, page, config, files):
     with plain_errors():
         html = to_mathml(html, page.text_file)
     html = body.line_ends(body.scrolling_tables(html))
-    if page.slug != GLOSSARY and page.behind != freshness.ALL:
+    if page.slug != GLOSSARY and page.behind != pages.ALL:
         [glossary] = [file for file in files.documentation_pages() if file.norm_src_uri == f"{GLOSSARY}.md"]
         html = config.extra["terms"].link(html, utils.get_relative_url(glossary.url, page.url))
     with plain_errors():

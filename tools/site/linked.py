@@ -5,7 +5,7 @@ import json
 
 from babel.core import get_global
 
-from tools.freshness import ALL
+from tools.markdown import ALL
 
 LICENCE = "https://creativecommons.org/licenses/by/4.0/"
 ENGLISH = "en"

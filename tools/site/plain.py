@@ -6,7 +6,7 @@ A page is made from its notebook, which has its cells, its outputs and its links
 import html
 import re
 
-from tools.freshness import ALL
+from tools.markdown import ALL
 from tools.notebooks import ANCHOR, is_figure, svg, text_of
 
 QUOTE = re.compile(r"(?:^> \*\*|\A> ).*(?:\n>.*)*", re.M)  # at the start of a text it goes on after a cell
