@@ -1,10 +1,11 @@
-"""What torch gives for the states of the explorers: `nox -s explorers` writes verified/explorers/<name>.json
+"""What torch gives for the states of the explorers: `nox -s update` writes verified/explorers/<name>.json
 
 A site is built without torch, so its figures begin with these numbers; the tests ask the browser for the same states. A
 state is what the controls of a figure say, as texts. The first one is that in which a page shows the figure.
 """
 
 import json
+import math
 import re
 import warnings
 from pathlib import Path
@@ -15,7 +16,7 @@ from torch import nn
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from tools.cells.record import write_atomically
-from tools.cells.source import SourceError, read_cells
+from tools.cells.source import SourceError, read_cells, read_text
 from tools.shape_tracer import shape_tracer
 
 FOLDER = Path("verified/explorers")
@@ -308,7 +309,7 @@ EXPLORERS = {
 }
 
 
-def golden(name):
+def golden(name: str) -> dict:
     """The numbers of an explorer, and which torch computed them."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # on a busy machine threads wait for each other a hundred times longer than they compute
@@ -318,14 +319,33 @@ def golden(name):
         torch.set_num_threads(threads)
 
 
+def same(one, other) -> bool:
+    """Whether two sets of numbers are the same but for the rounding of another machine."""
+    if isinstance(one, dict):
+        return isinstance(other, dict) and one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple):
+        return isinstance(other, list | tuple) and len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-6) or (math.isnan(one) and math.isnan(other))
+    return one == other
+
+
+def stored(name: str) -> dict:
+    """The numbers of an explorer as they were written last; none where they have not been."""
+    path = FOLDER / f"{name}.json"
+    return json.loads(read_text(path)) if path.is_file() else {}
+
+
 def on_one_line(found):
     return re.sub(r"\n *", " ", found[0]).strip()
 
 
-def main():
+def main() -> None:
     for name in EXPLORERS:
-        text = json.dumps(golden(name), ensure_ascii=False, indent=1)
-        write_atomically(FOLDER / f"{name}.json", INNERMOST.sub(on_one_line, text) + "\n")
+        numbers = golden(name)
+        if not same(numbers, stored(name)):
+            text = json.dumps(numbers, ensure_ascii=False, indent=1)
+            write_atomically(FOLDER / f"{name}.json", INNERMOST.sub(on_one_line, text) + "\n")
 
 
 if __name__ == "__main__":

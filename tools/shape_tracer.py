@@ -1,11 +1,14 @@
-"""The code of three pages, line by line, with the shapes on the way: what the shape tracer is compared with."""
+"""The code of three pages, line by line, with the shapes that torch gives on the way: what the shape tracer shows.
 
-import ast
-import random
+A reader chooses one of some sizes and puts another line in the place of one; every such state is run here.
+"""
+
+import itertools
 import warnings
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 # Behind a line stand the letters of its shape; of a layer it is the shape that its input meets. A name alone is a
 # tensor that comes from outside. With a line stand others that a reader can put in its place.
@@ -110,42 +113,49 @@ PROGRAMS = {
         ["outputs = to_output(joined)  # (B, Tq, E)"],
     ],
 }
+# The sizes of the page, then others, of which some make a wrong line run without an error.
 SIZES = {
-    "shapes": {"B": 2, "H": 4, "T": 6, "D": 5, "E": 3},
-    "many-heads": {"B": 2, "H": 2, "T": 3, "E": 6, "out_width": 6},
-    "cross-attention": {"B": 3, "H": 2, "Tq": 5, "Tk": 7, "D": 4, "E": 8, "memory_width": 12},
+    "shapes": [
+        {"B": 2, "H": 4, "T": 6, "D": 5, "E": 3},
+        {"B": 2, "H": 3, "T": 6, "D": 5, "E": 3},
+        {"B": 2, "H": 4, "T": 5, "D": 5, "E": 3},
+        {"B": 4, "H": 4, "T": 4, "D": 5, "E": 3},
+    ],
+    "many-heads": [
+        {"B": 2, "H": 2, "T": 3, "E": 6, "out_width": 6},
+        {"B": 2, "H": 4, "T": 3, "E": 6, "out_width": 6},
+        {"B": 2, "H": 3, "T": 5, "E": 6, "out_width": 12},
+        {"B": 2, "H": 1, "T": 3, "E": 4, "out_width": 6},
+    ],
+    "cross-attention": [
+        {"B": 3, "H": 2, "Tq": 5, "Tk": 7, "D": 4, "E": 8, "memory_width": 12},
+        {"B": 3, "H": 2, "Tq": 5, "Tk": 5, "D": 4, "E": 8, "memory_width": 12},
+        {"B": 3, "H": 2, "Tq": 5, "Tk": 4, "D": 4, "E": 8, "memory_width": 8},
+        {"B": 3, "H": 3, "Tq": 5, "Tk": 7, "D": 4, "E": 8, "memory_width": 12},
+    ],
 }
-MOST = {"B": 4, "H": 6, "T": 8, "Tq": 8, "Tk": 8, "D": 6, "E": 12, "memory_width": 12, "out_width": 12}
 AS_WRITTEN = "0"
 MARK = "  # "
-CHOSEN = [
-    {"code": "many-heads", "H": "4"},
-    {"code": "shapes", "line": "2.1", "H": "3"},
-    {"code": "shapes", "line": "7.1", "B": "4"},
-    {"code": "cross-attention", "line": "11.1", "Tk": "5"},
-]
-DRAWN = 4  # sizes for each line that can be put in another's place
+SIGNS = {"matmul": "@", "__matmul__": "@", "linear": "@", "add": "+", "__add__": "+"}
 
 
-def shape_tracer():
-    """The steps of each page's code, or of some with another line, up to the error that torch raises."""
-    draw = random.Random(0)
-    chosen = [{"code": code} for code in PROGRAMS] + CHOSEN
-    for code, lines in PROGRAMS.items():
-        others = [f"{step}.{i}" for step, line in enumerate(lines, 1) for i in range(1, len(line))]
-        for other in [AS_WRITTEN, *others]:
-            for _ in range(DRAWN):
-                sizes = {name: draw.randint(1, MOST[name]) for name in SIZES[code]}
-                if "out_width" in sizes and draw.random() < 0.7:
-                    sizes["out_width"] = draw.choice(range(sizes["H"], MOST["out_width"] + 1, sizes["H"]))
-                chosen.append({"code": code, "line": other, **sizes})
-    states = [{"line": AS_WRITTEN, **SIZES[one["code"]], **one} for one in chosen]
-    states = [{name: str(value) for name, value in state.items()} for state in states]
-    return {"most": MOST, "programs": PROGRAMS, "cases": [{"state": state, **trace(state)} for state in states]}
+def shape_tracer() -> dict:
+    """The programs, their sizes, and for every state the steps up to the error that torch raises."""
+    states = [
+        {"code": code, "line": line, "sizes": str(sizes)}
+        for code, lines in PROGRAMS.items()
+        for sizes, line in itertools.product(range(len(SIZES[code])), [AS_WRITTEN, *others(lines)])
+    ]
+    return {"programs": PROGRAMS, "sizes": SIZES, "cases": [{"state": state, **trace(state)} for state in states]}
 
 
-def written(state):
-    """The lines of a state, each with the letters of its shape."""
+def others(lines: list) -> list:
+    """The names of the lines that can stand in the place of another: step and number, as in `4.1`."""
+    return [f"{step}.{number}" for step, line in enumerate(lines, start=1) for number in range(1, len(line))]
+
+
+def written(state: dict) -> list:
+    """The lines of a state, each as its code and the letters of its shape."""
     lines = [line for line, *_ in PROGRAMS[state["code"]]]
     if state["line"] != AS_WRITTEN:
         step, other = map(int, state["line"].split("."))
@@ -155,74 +165,79 @@ def written(state):
     return [line.partition(MARK)[::2] for line in lines]
 
 
-def sizes_of(state):
+def sizes_of(state: dict) -> dict:
     """What the letters and the names in the code of a state stand for."""
-    sizes = {name: int(value) for name, value in state.items() if name in MOST}
+    sizes = dict(SIZES[state["code"]][int(state["sizes"])])
     if "out_width" in sizes:
         sizes |= {"width": sizes["E"], "num_heads": sizes["H"], "D": sizes["out_width"] // sizes["H"]}
     return sizes
 
 
-def trace(state):
-    names, steps = {"torch": torch, "nn": nn, **sizes_of(state)}, []
-    for code, letters in written(state):
-        trail = []
-        steps.append(trail)
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # .T on more than two axes is deprecated
-                take(code, letters, names, trail)
-        except (RuntimeError, ValueError) as error:
-            return {"steps": [" ".join(trail) for trail in steps], "error": f"{type(error).__name__}: {error}"}
-    return {"steps": [" ".join(trail) for trail in steps], "error": ""}
+class Trail(TorchFunctionMode):
+    """Notes the shapes on the way of an expression, also where torch raises."""
 
+    def __init__(self):
+        super().__init__()
+        self.words = []
 
-def take(code, letters, names, trail):
-    """Run a line; `trail` has the shapes on the way, also where torch raises."""
-    name, sign, expression = code.partition(" = ")
-    if code.startswith("if "):
-        exec(code, names)
-    elif sign:
-        names[name] = walk(ast.parse(expression, mode="eval").body, names, trail)
-    else:
-        shape = eval(letters, names)
-        names[name] = torch.ones(shape, dtype=torch.bool if name == "is_real" else None)
-        trail.append(str(shape))
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        name = getattr(function, "__name__", "")
+        if name in ("__get__", "__invert__", "bitwise_not"):  # keys.mT, ~mask: what it meets is of interest
+            return function(*args, **(kwargs or {}))
+        if args:
+            self.note(args[0])
+        if name in SIGNS:
+            other = args[1].T if name == "linear" else args[1]
+            self.words.append(f"{SIGNS[name]} {shape_of(other)}")
+        result = function(*args, **(kwargs or {}))
+        self.note(result)
+        return result
 
-
-def walk(node, names, trail):
-    """What an expression gives."""
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult | ast.Add):
-        left, right = walk(node.left, names, trail), walk(node.right, names, [])
-        matmul = isinstance(node.op, ast.MatMult)
-        trail.append(f"{'@' if matmul else '+'} {shape_of(right)}")
-        value = left @ right if matmul else left + right
-    elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
-        value = walk(node.left, names, trail) / run(node.right, names)
-    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        layer, inputs = names[node.func.id], walk(node.args[0], names, trail)
-        trail.append(f"@ {shape_of(layer)}")
-        value = layer(inputs)
-    else:
-        owner = node.func if isinstance(node, ast.Call) else node
-        if isinstance(owner, ast.Attribute | ast.Subscript) and ast.unparse(owner.value) not in ("torch", "nn"):
-            names = names | {"it": walk(owner.value, names, trail)}
-            owner.value = ast.Name("it", ast.Load())
-        value = run(node, names)
-    note(value, trail)
-    return value
-
-
-def run(node, names):
-    return eval(compile(ast.fix_missing_locations(ast.Expression(node)), "<line>", "eval"), names)
-
-
-def note(value, trail):
-    if isinstance(value, torch.Tensor | nn.Linear):
+    def note(self, value):
+        if not isinstance(value, torch.Tensor):
+            return
         shape = shape_of(value)
-        if not trail or trail[-1].removeprefix("→ ") != shape:
-            trail.append(f"→ {shape}" if trail else shape)
+        if not self.words or self.words[-1].removeprefix("→ ") != shape:
+            self.words.append(f"→ {shape}" if self.words else shape)
 
 
-def shape_of(value):
+def shape_of(value) -> str:
     return str(tuple((value.weight.T if isinstance(value, nn.Linear) else value).shape))
+
+
+def trace(state: dict) -> dict:
+    """The shapes on the way of each line, the letters of its last shape, and the error that ends them, if any."""
+    names, steps, letters = {"torch": torch, "nn": nn, **sizes_of(state)}, [], []
+    for code, wanted in written(state):
+        trail = Trail()
+        try:
+            value = take(code, wanted, names, trail)
+        except (RuntimeError, ValueError) as error:
+            steps.append(" ".join(trail.words))
+            return {"steps": steps, "letters": letters, "error": f"{type(error).__name__}: {error}"}
+        steps.append(" ".join(trail.words))
+        letters.append(lettered(value, wanted, names) if wanted else "")
+    return {"steps": steps, "letters": letters, "error": ""}
+
+
+def take(code: str, letters: str, names: dict, trail: Trail):
+    """Run a line among `names`; return the tensor or the layer that it makes."""
+    name, sign, _ = code.partition(" = ")
+    if not sign and not code.startswith("if "):
+        kind = {"dtype": torch.bool} if name == "is_real" else {}
+        names[name] = torch.ones(eval(letters, names), **kind)
+    else:
+        with warnings.catch_warnings(action="ignore"), trail:  # .T on more than two axes is deprecated
+            exec(code, names)
+    if isinstance(names.get(name), nn.Linear):
+        trail.words[:] = [shape_of(names[name])]  # not how it was initialised
+    trail.note(names.get(name))
+    return names.get(name)
+
+
+def lettered(value, wanted: str, names: dict) -> str:
+    """The shape of a value in letters; where the letter that the page writes is not true, the number stands."""
+    letters = wanted[1:-1].split(", ")
+    sizes = (value.weight.T if isinstance(value, nn.Linear) else value).shape
+    known = [letter if eval(letter, names) == size else str(size) for letter, size in zip(letters, sizes)]
+    return ", ".join([*known, *map(str, sizes[len(known) :])])

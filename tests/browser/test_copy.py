@@ -75,7 +75,7 @@ def test_a_copy_has_its_explorers(tab):
 
 
 def test_a_copy_traces_shapes(tab):
-    opened = tab.open("zh/foundations/many-heads/index.html#shape-tracer?H=4")
+    opened = tab.open("zh/foundations/many-heads/index.html#shape-tracer?sizes=1")
     expect(opened.locator("#shape-tracer tr.stopped strong").first).to_have_text("ValueError: 4 heads cannot share 6")
 
 

@@ -371,7 +371,7 @@ STATES = """async ([name, fragments]) => {
     const explorer = document.getElementById(name)
     const other = {
         "mask-painter": "pads=5&side=right", "one-query": "temperature=4&qy=0.1", "leak-meter": "bug=inverted",
-        "shape-tracer": "B=2",
+        "shape-tracer": "sizes=2",
     }[name]
     const found = []
     for (const fragment of fragments.flatMap(fragment => [other, fragment])) {

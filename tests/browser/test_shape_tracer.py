@@ -23,24 +23,28 @@ def address(code, language, **state):
     return f"{site.Page(language, PAGES[code]).path}#shape-tracer?{'&'.join(f'{k}={v}' for k, v in state.items())}"
 
 
-# What stands in the rows of the table in each of some states.
-TRACED = """async states => {
+# What stands in the rows of the table in each of some states, and the boxes of the first one, chosen anew.
+TRACED = """states => {
     const tracer = document.getElementById("shape-tracer")
-    await tracer.load()
-    return states.map(state => {
-        for (const chosen of Object.entries(state)) tracer.choose(...chosen)
+    const boxes = () => [...tracer.querySelectorAll("td")].map(cell => cell.innerHTML)
+    const sent = boxes()
+    const rows = states.map(({ sizes, line }) => {
+        tracer.choose("sizes", sizes)
+        tracer.choose("line", line)
         tracer.update()
         return [...tracer.querySelectorAll("tbody tr")].map(row =>
             ["code", "samp", "strong"].map(part => row.querySelector(part).textContent))
     })
+    tracer.querySelector("[data-reset]").click()
+    return [rows, sent, boxes()]
 }"""
 
 
 @every_page
-def test_each_line_has_the_shapes_and_the_error_of_torch(tab, code):
-    opened = tab.open(address(code, "zh"))
-    states = [{name: value for name, value in case["state"].items() if name != "code"} for case in cases(code)]
-    for case, rows in zip(cases(code), opened.evaluate(TRACED, states), strict=True):
+def test_each_line_has_the_shapes_and_the_error_of_torch_and_a_box_comes_as_the_script_draws_it(tab, code):
+    found, sent, drawn = tab.open(address(code, "zh")).evaluate(TRACED, [case["state"] for case in cases(code)])
+    assert sent == drawn
+    for case, rows in zip(cases(code), found, strict=True):
         lines = [line for line, _ in written(case["state"])]
         steps = case["steps"] + [""] * (len(lines) - len(case["steps"]))
         errors = [""] * len(lines)
@@ -48,34 +52,13 @@ def test_each_line_has_the_shapes_and_the_error_of_torch(tab, code):
         assert rows == [list(row) for row in zip(lines, steps, errors)], case["state"]
 
 
-# The boxes as they were sent, and as the script draws them after another state.
-BOXES = """async () => {
-    const sent = new DOMParser().parseFromString(await (await fetch(location.pathname)).text(), "text/html")
-    const tracer = document.getElementById("shape-tracer")
-    await tracer.load()
-    tracer.querySelector("[name=B]").value = 4
-    tracer.update()
-    tracer.querySelector("[data-reset]").click()
-    return [sent, document].map(page => [...page.querySelectorAll("#shape-tracer td")].map(cell => cell.innerHTML))
-}"""
-
-
-@every_page
-def test_a_box_comes_as_the_script_draws_it(tab, code):
-    before = len(tab.server.visits)
-    opened = tab.open(address(code, "en"), quiet=True)
-    assert not any(visit.path.endswith("/shapes.js") for visit in tab.server.visits[before:])
-    sent, drawn = opened.evaluate(BOXES)
-    assert sent == drawn
-
-
 def test_a_box_has_a_rectangle_for_each_head_an_edge_for_each_item_behind_and_true_letters(tab):
-    opened = tab.open(address("shapes", "en", B=3))
+    opened = tab.open(address("shapes", "en", sizes=3))
     row = opened.locator("#shape-tracer tbody tr").nth(4)
     count = "paths => paths.map(path => path.getAttribute('d').split('M').length - 1)"
-    assert row.locator("path").evaluate_all(count) == [8, 4]
-    assert row.locator("text").all_text_contents() == ["D 5", "T 6", "H 4", "B 3"]
-    opened = tab.open(address("shapes", "en", line="2.1", H=3))
+    assert row.locator("path").evaluate_all(count) == [12, 4]
+    assert row.locator("text").all_text_contents() == ["D 5", "T 4", "H 4", "B 4"]
+    opened = tab.open(address("shapes", "en", line="2.1", sizes=1))
     expect(opened.locator("#shape-tracer tr.changed td span")).to_have_text("(E, 20)")
 
 
@@ -83,19 +66,18 @@ ERROR = "RuntimeError: shape '[2, 6, 3, 5]' is invalid for input of size 240"
 
 
 @every_language
-def test_a_line_is_replaced_by_mouse_and_shared_by_its_address(tab, language):
+def test_a_line_is_replaced_by_mouse_and_keyboard_and_shared_by_its_address(tab, language):
     opened = tab.open(site.Page(language, PAGES["shapes"]).path)
     tracer, spoken = opened.locator("#shape-tracer"), words(language)
     status, line = tracer.get_by_role("status"), tracer.get_by_label(spoken["line"])
     line.select_option("matrix = torch.randn(3, 20)")
     expect(status).to_have_text(said(language, "passed", shape="(2, 6, 20)"))
-    heads = tracer.get_by_role("slider", name="H", exact=True)
-    heads.focus()
-    opened.keyboard.press("ArrowLeft")
+    tracer.get_by_label(spoken["sizes"]).focus()
+    opened.keyboard.press("ArrowDown")
     expect(status).to_have_text(said(language, "raised", step=4, message=ERROR))
     expect(tracer.get_by_role("row").filter(has_text="queries = ").locator("strong")).to_have_text(ERROR)
     expect(tracer.locator("tr.changed th")).to_have_text("matrix = torch.randn(3, 20)")
-    assert tab.at().endswith("#shape-tracer?H=3&line=2.1")
+    assert tab.at().endswith("#shape-tracer?sizes=1&line=2.1")
     shared = opened.url
     opened.goto("about:blank")
     opened.goto(shared)
@@ -106,35 +88,15 @@ def test_a_line_is_replaced_by_mouse_and_shared_by_its_address(tab, language):
     assert tab.at().endswith("#shape-tracer")
 
 
-@every_language
-def test_sizes_and_lines_are_chosen_by_keyboard(tab, language):
-    opened = tab.open(site.Page(language, PAGES["many-heads"]).path)
-    tracer = opened.locator("#shape-tracer")
-    tracer.get_by_role("slider", name="H", exact=True).focus()
-    for key in ("ArrowRight", "ArrowRight"):
-        opened.keyboard.press(key)
-    status = tracer.get_by_role("status")
-    expect(status).to_have_text(said(language, "raised", step=2, message="ValueError: 4 heads cannot share 6"))
-    tracer.get_by_label(words(language)["line"]).focus()
-    opened.keyboard.press("ArrowDown")
-    message = "RuntimeError: shape '[2, 3, 4, -1]' is invalid for input of size 36"
-    expect(status).to_have_text(said(language, "raised", step=5, message=message))
-
-
-def test_a_finger_moves_a_size_and_nothing_is_wider_than_a_narrow_screen(chromium, server):
+def test_nothing_is_wider_than_a_narrow_screen(chromium, server):
     context = chromium.new_context(has_touch=True, viewport={"width": 320, "height": 740})
     opened = context.new_page()
-    opened.goto(server.url + address("cross-attention", "it", H=6, D=6, Tq=8, Tk=8, B=4))
-    slider = opened.locator("#shape-tracer").get_by_role("slider", name="memory_width")
-    slider.tap(position={"x": 4, "y": 8})
-    expect(opened.locator("#shape-tracer samp").nth(1)).to_have_text("(4, 8, 1)")
+    opened.goto(server.url + address("cross-attention", "it", sizes=3))
     assert opened.evaluate("document.documentElement.scrollWidth") == 320
     context.close()
 
 
 def test_an_address_that_names_no_state_leads_to_the_first(tab):
-    opened = tab.open(address("cross-attention", "en", H=3))
-    hostile = ["H=0", "Tq=9", "line=1.1", "line=2", "line=%22", "T=6", "code=shapes", "D=4&memory_width=<b>", "E="]
-    [first, *_] = cases("cross-attention")
-    sizes = {name: value for name, value in first["state"].items() if name != "code"}
-    assert opened.evaluate(STATES, ["shape-tracer", hostile]) == [sizes] * len(hostile)
+    opened = tab.open(address("cross-attention", "en", sizes=1))
+    hostile = ["sizes=9", "line=1.1", "line=2", "line=%22", "T=6", "code=shapes", "sizes=1&line=<b>", "sizes="]
+    assert opened.evaluate(STATES, ["shape-tracer", hostile]) == [{"sizes": "0", "line": "0"}] * len(hostile)

@@ -69,7 +69,7 @@ globalThis.Explorer = class extends HTMLElement {
     const control = this.form.elements.namedItem(name)
     if (!control) return false
     control.value = value
-    return control.value === value && control.validity?.valid !== false
+    return control.value === value && control.selectedIndex !== -1 && control.validity?.valid !== false
   }
 
   // Only what a reader has settled on is announced, not what a slider passes on its way.
