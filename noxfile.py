@@ -88,6 +88,7 @@ def update(session):
     if labs := [file for file in files if file.startswith("snippets/labs/")]:
         run(session, "torch-env", "tools.labs", *labs)
     run(session, "torch-env", "tools.explorers")
+    run(session, "torch-env", "tools.freshness", "--stamp")
 
 
 @torch
