@@ -112,9 +112,9 @@ def lint(session):
 
 @torch
 def mutants(session):
-    """Break the code of pages in small ways and report what their tests miss: all, or `-- masks/causal`."""
+    """Break the code of pages in small ways and report what their tests miss: what changed, or `-- masks/causal`."""
     slugs = [snippet_file(session, name).removeprefix("snippets/").removesuffix(".md") for name in session.posargs]
-    run(session, "torch-env", "tools.mutants", *slugs)
+    run(session, "torch-env", "tests.pages.mutants", *slugs)
 
 
 @browser

@@ -21,6 +21,7 @@ from tools.cells.source import INCLUDE, program_cells, read_cells
 
 ROOT = Path(__file__).parents[2]
 SHAPE_COMMENT = re.compile(r"  # \(.*\)$", re.MULTILINE)
+INPUTS = re.compile("^inputs *=", re.MULTILINE)
 EXAMPLES = settings(
     max_examples=40, derandomize=True, database=None, deadline=None, report_multiple_bugs=False, phases=[Phase.generate]
 )
@@ -43,7 +44,7 @@ def run_cell(slug, cell, bug=None, tokens=None):
     if bug:
         parts = with_bug(parts, *bug)
     if tokens is not None:
-        parts = [with_tokens(part, tokens) if "inputs = torch.tensor(" in part.code else part for part in parts]
+        parts = [with_tokens(part, tokens) if INPUTS.search(part.code) else part for part in parts]
     device = torch.get_default_device()
     result = run(path, parts, str(device))
     return SimpleNamespace(**result.namespace), forget_device(result.outputs[cell].getvalue(), device.type)
@@ -54,11 +55,16 @@ def page_code(slug, cell, bug=None, tokens=None):
     return run_cell(slug, cell, bug, tokens)[0]
 
 
+class NotThere(LookupError):
+    """A text that is to be replaced does not stand in the cell, or more than once."""
+
+
 def with_bug(parts, cell, replacements):
     """The cells of a program, texts in one of them replaced."""
     code = next(part.code for part in parts if part.name == cell)
     for old, new in replacements.items():
-        assert code.count(old) == 1, f"{old!r} stands {code.count(old)} times in the cell {cell!r}"
+        if code.count(old) != 1:
+            raise NotThere(f"{old!r} stands {code.count(old)} times in the cell {cell!r}")
         code = code.replace(old, new)
     return [replace(part, code=code) if part.name == cell else part for part in parts]
 
