@@ -20,7 +20,7 @@ def check(tmp_path):
     def check(text):
         path = tmp_path / "page.md"
         path.write_text(text, encoding="utf-8")
-        check_text(path, tmp_path)
+        check_text(path)
 
     return check
 
@@ -34,7 +34,6 @@ def check(tmp_path):
         ("---\ndescription: A page.\n\n# Title\n", 1, "the front matter has no end"),
         ("---\ndescription:\n---\n# Title\n", 1, "the page has no description; write"),
         ("---\ndescription: 3\n---\n# Title\n", 1, "the description is not a text"),
-        ("---\ndescription: A page.\ntemplate: glosary.html\n---\n# Title\n", 1, "there is no template .*glosary.html"),
         (f"{HEAD}```python\nx = 1\n", 7, "the block that begins here is not closed"),
         (f"{HEAD}```python\nx = 1\n\n```python\ny = 2\n```\n", 7, "is not closed where it ends"),
         (f'{HEAD}```text\n\n--8<-- "masks/causal.md:leak"\n\n```\n', 7, "is not closed where it ends"),
@@ -111,7 +110,7 @@ def test_a_term_that_no_section_introduces_is_refused(tmp_path, where, said):
     page.write_text(f"{HEAD}## Leaks {{#leak}}\n", encoding="utf-8")
     terms = SimpleNamespace(entries=[SimpleNamespace(id="leak", where=where)])
     with pytest.raises(SourceError, match=re.escape(f"glossary.csv: 'leak' is introduced on {said}")):
-        check_glossary(["masks/causal.md"], tmp_path, tmp_path, "glossary.csv", terms)
+        check_glossary(["masks/causal.md"], tmp_path, "glossary.csv", terms)
 
 
 def test_a_mistake_on_a_page_is_not_blamed_on_a_term_that_it_introduces(tmp_path):
@@ -119,7 +118,7 @@ def test_a_mistake_on_a_page_is_not_blamed_on_a_term_that_it_introduces(tmp_path
     (tmp_path / "en/causal.md").write_text(f"{HEAD}## Leaks\n", encoding="utf-8")
     terms = SimpleNamespace(entries=[SimpleNamespace(id="leak", where="causal#leak")])
     with pytest.raises(SourceError, match=r"causal\.md:7: a heading ends with an id"):
-        check_glossary(["causal.md"], tmp_path, tmp_path, "glossary.csv", terms)
+        check_glossary(["causal.md"], tmp_path, "glossary.csv", terms)
 
 
 @pytest.mark.parametrize("drawing", ["no picture", "<svg><script>alert(1)</script></svg>"])

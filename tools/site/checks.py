@@ -98,7 +98,7 @@ def flat(words):
     }
 
 
-def check_glossary(nav, docs, templates, path, terms):
+def check_glossary(nav, docs, path, terms):
     """`SourceError` where a term is introduced by no page of the nav, or by no section of it."""
     sections = {page.rpartition(".")[0]: None for page in nav_pages(nav)}
     for entry in terms.entries:
@@ -108,14 +108,14 @@ def check_glossary(nav, docs, templates, path, terms):
             raise SourceError(f"{where}, which the nav lacks; mend its `where`{nearest(slug, sections)}")
         english = Path(docs, "en", f"{slug}.md")
         if not sections[slug]:
-            check_text(english, templates)
+            check_text(english)
             sections[slug] = read(english).sections
         if section not in sections[slug]:
             raise SourceError(f"{where}, which has no section {section!r}{nearest(section, sections[slug])}")
 
 
-def check_text(path, templates):
-    """`SourceError` where a page lacks its title, its description, its template or the id of a section.
+def check_text(path):
+    """`SourceError` where a page lacks its title, its description or the id of a section.
 
     So, too, where something on it is not closed and would swallow what follows, and where it holds a script.
     """
@@ -130,8 +130,6 @@ def check_text(path, templates):
         refuse(0, "the page has no description; write `description: ...`, a sentence, between --- and --- at its top")
     if not isinstance(front["description"], str):
         refuse(0, "the description is not a text; put it between quotes")
-    if "template" in front and not Path(templates, str(front["template"])).is_file():
-        refuse(0, f"there is no template {templates}/{front['template']}; mend its name or leave it out")
     for block in FENCE.finditer(text):
         if UNCLOSED.search(block[0], block[0].index("\n"), len(block[0].rstrip(" `~"))):
             refuse(block.start(), "the block that begins here is not closed where it ends; close it with ``` on a line")

@@ -55,8 +55,9 @@ for chatty in ("static_i18n", "jupyter"):
     logging.getLogger(f"mkdocs.plugins.mkdocs_{chatty}").setLevel(logging.WARNING)
 
 HOME = "index"
-# The pages that templates of these names fill.
 GLOSSARY, MAP, SYMBOLS, VERIFIED = "glossary", "map", "symbols", "verified"
+# The pages that end with more than their text; in a site without this theme they are their text.
+TEMPLATES = {HOME: "home.html"} | {slug: f"{slug}.html" for slug in (GLOSSARY, MAP, SYMBOLS, VERIFIED)}
 
 SOCIAL = "assets/social-{}.png"  # the picture beside a link to the site, by language
 
@@ -110,8 +111,7 @@ def on_config(config):
     if not i18n.building:
         with plain_errors():
             checks.check_pages(config.nav, config.docs_dir, i18n.build_languages)
-            docs, theme = shown(config.docs_dir), shown(ROOT / "theme")
-            checks.check_glossary(config.nav, docs, theme, glossary, config.extra["terms"])
+            checks.check_glossary(config.nav, shown(config.docs_dir), glossary, config.extra["terms"])
 
 
 def source_of(page):
@@ -159,7 +159,7 @@ def on_pre_page(page, config, files):
     snippets = Path(shown(ROOT / "snippets"))
     with plain_errors():
         page.text_file = pages.file_of_text(source_of(page))
-        checks.check_text(page.text_file, shown(ROOT / "theme"))
+        checks.check_text(page.text_file)
         page.behind = pages.read(source_of(page)).front.get("behind", [])
         english = Path(shown(config.docs_dir), "en", f"{page.slug}.md")
         page.builds_on = pages.read(english).front.get("builds_on", [])
@@ -181,7 +181,8 @@ def on_page_markdown(markdown, page, config, files):
     source = *texts, page.cells, page.ran_on, [file.src_uri for file in files]
     read = kept(("read", page.file.src_uri), source, lambda: read_page(markdown, page, config, files))
     markdown, page.meta, page.notebook, page.plain, measured = read
-    page.meta = page.meta | {"description": escape(page.meta["description"])}
+    template = TEMPLATES.get(page.slug, "main.html")
+    page.meta = page.meta | {"description": escape(page.meta["description"]), "template": template}
     page.ran_on = page.ran_on | measured  # in place, the source of what is kept would change, too
     keep_rendered(page, source)
     page.notebook_name = f"{page.slug.rsplit('/', 1)[-1]}.ipynb"
