@@ -19,29 +19,17 @@ reason:
 import csv
 import re
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 
-from tools import translations
-from tools.cells.source import INCLUDE, SourceError, read_text, split_lines
-from tools.translations import FENCE, FRONT_MATTER, PARTS, blank, line_of
+from tools.cells.source import SourceError, read_text, split_lines
+from tools.markdown import Block, Page, Piece, read
 
-NO_PROSE = [
-    FRONT_MATTER,
-    FENCE,
-    re.compile(r"`[^`\n]*`"),
-    PARTS["formula"],
-    re.compile(rf"^{INCLUDE.pattern}$", re.M),
-    PARTS["admonition"],
-    re.compile(r"(?<=\])\([^)]+\)"),  # the target of a link or a picture
-    re.compile(r"\{#[^}]+\}"),
-]
-UNSEEN = re.compile("\\*+|[\u00ad\u200b-\u200d\u2060\ufeff]")  # a term stays one with these inside
-DESCRIPTION = re.compile(r"\A---\ndescription: (.*)")
-NAME = re.compile(  # the title of a page elsewhere, words in italics, a name in a table
-    r"(?<!!)\[([^\]]+)(?=\]\(https?:)|(?<!\*)\*([^*]+)\*(?!\*)|(?<=\| )([^|\n ]+ [^|\n]+)(?= \|)"
-)
-EXCEPTION = re.compile(r"  ([\w-]+/[\w-]+): (?!.*(?:: | #))[A-Z].*\.")  # YAML reads ": " and " #" otherwise
+UNSEEN = re.compile("[\u00ad\u200b-\u200d\u2060\ufeff]")  # a term stays one with these inside
+REASON = re.compile(r"[A-Z].*\.")
+BETWEEN = "\0"  # two blocks, so that no term begins in one and ends in the next
 HAN = re.compile("[\u4e00-\u9fff]")
 OF_A_LANGUAGE = re.compile("(also|not|avoid|says)_")
 ENDINGS = {  # of a word's end, the forms; the first that fits
@@ -88,11 +76,11 @@ class Term:
 
 
 @dataclass(frozen=True)
-class Section:
-    """A part of a page: the line it begins in, and its prose with white space in place of all else."""
+class Prose:
+    """What a section says: the line it begins in, and its words on their lines, white space in place of all else."""
 
     line: int
-    prose: str
+    words: str
 
 
 def read_rows(path):
@@ -188,10 +176,10 @@ class Finder:
                 if owned:
                     yield start, taken, self.owners[form]
 
-    def __call__(self, section):
+    def __call__(self, prose: Prose) -> Iterator[tuple[int, str, Term]]:
         """The same of a section, each as its line, its words and the term."""
-        for start, end, term in self.places(section.prose):
-            yield section.line + line_of(section.prose, start) - 1, section.prose[start:end], term
+        for start, end, term in self.places(prose.words):
+            yield prose.line + prose.words.count("\n", 0, start), prose.words[start:end], term
 
 
 class Glossary:
@@ -201,72 +189,103 @@ class Glossary:
         self.path, self.terms = path, read_glossary(path)
         self.finder = cache(Finder)
 
-    def english(self, section):
-        return self.finder(self.terms, "en", "en", "also_en")(section)
+    def english(self, prose):
+        return self.finder(self.terms, "en", "en", "also_en")(prose)
 
-    def avoided(self, section, language):
-        return self.finder(self.terms, language, f"avoid_{language}")(section)
+    def avoided(self, prose, language):
+        return self.finder(self.terms, language, f"avoid_{language}")(prose)
 
-    def chosen(self, section, language, term):
-        return self.finder((term,), language, language, f"also_{language}")(section)
-
-
-def sections(path, names):
-    """The sections of a page by id; `names` are no prose."""
-    prose = read_text(path)
-    for match in NAME.finditer(prose):
-        if shown(match) in names:
-            prose = prose[: match.start()] + blank(match) + prose[match.end() :]
-    bounds = translations.sections(prose)
-    for pattern in NO_PROSE:
-        prose = pattern.sub(blank, prose)
-    return {name: Section(line_of(prose, start), UNSEEN.sub("", prose[start:end])) for name, start, end in bounds}
+    def chosen(self, prose, language, term):
+        return self.finder((term,), language, language, f"also_{language}")(prose)
 
 
-def description(path):
-    """What a search engine shows of a page, as a section."""
-    text = read_text(path)
-    match = DESCRIPTION.search(text)
-    return {"description": Section(line_of(text, match.start(1)), match[1])} if match else {}
+def prose_of(page: Page, names: set[str]) -> dict[str, Prose]:
+    """What the sections of a page say, by their ids; `names` are no prose."""
+    words, lines = {}, {}
+    for name, section in page.sections.items():
+        words[name], lines[name] = "", section.line
+    for block in page.blocks:
+        if block.pieces:
+            said = passage(block, names)
+            words[block.section] += BETWEEN + "\n" * (block.line - lines[block.section]) + said
+            lines[block.section] = block.line + said.count("\n")
+    return {name: Prose(page.sections[name].line, UNSEEN.sub("", words[name])) for name in words}
 
 
-def shown(match):
-    return " ".join(match[match.lastindex].split())
+def passage(block: Block, names: set[str]) -> str:
+    """What a block says on its lines, without code, formulas and these names."""
+    said = words_of(block)
+    for start, end in places_of_names(block):
+        if one_line(said[start:end]) in names:
+            said = said[:start] + re.sub(r"[^\n]", " ", said[start:end]) + said[end:]
+    return said
 
 
-def names(path):
+def words_of(block: Block) -> str:
+    return "".join(map(as_words, block.pieces))
+
+
+def as_words(piece: Piece) -> str:
+    if piece.kind in ("code", "formula"):
+        return " " + "\n" * piece.text.count("\n")
+    return {"words": piece.text, "break": "\n"}.get(piece.kind, "")
+
+
+def places_of_names(block: Block) -> Iterator[tuple[int, int]]:
+    """Where the title of a page elsewhere, words in italics, or a name of two words in a table stands in a block."""
+    at, opened = 0, []
+    for piece in block.pieces:
+        if piece.kind in ("link", "mark"):
+            opened.append(at if piece.text == "*" or piece.text.startswith("http") else None)
+        elif piece.kind in ("end of link", "end of mark") and (start := opened.pop()) is not None:
+            yield start, at
+        at += len(as_words(piece))
+    if block.kind == "table cell" and " " in words_of(block).strip():
+        yield 0, at
+
+
+def one_line(words: str) -> str:
+    return " ".join(words.split())
+
+
+def names(page: Page) -> set[str]:
     """The titles and quoted words of a page; those that both languages have are left as they are."""
-    return {shown(match) for match in NAME.finditer(read_text(path))}
+    return {one_line(words_of(block)[start:end]) for block in page.blocks for start, end in places_of_names(block)}
 
 
-def exceptions(path):
+def description(page: Page) -> dict[str, Prose]:
+    """What a search engine shows of a page."""
+    said = page.front.get("description")
+    return {"description": Prose(page.lines_of_front["description",], str(said))} if said else {}
+
+
+def exceptions(page: Page) -> dict[str, int]:
     """The line of each exception of a page, by section and term; `SourceError` for one without a reason."""
-    front = FRONT_MATTER.match(read_text(path))
-    lines = split_lines(front[0]) if front else []
-    found, start = {}, lines.index("glossary:") + 1 if "glossary:" in lines else len(lines)
-    for line, text in enumerate(lines[start:], start=start + 1):
-        if not text.startswith(" "):
-            break
-        if not (match := EXCEPTION.fullmatch(text)):
-            wanted = "'  section-id/term-id: One sentence that says why.', without ': ' or ' #' in it"
-            raise SourceError(f"{path}:{line}: found {text!r}, wanted {wanted}")
-        found[match[1]] = line
+    found = {}
+    for key, reason in (page.front.get("glossary") or {}).items():
+        line = page.lines_of_front["glossary", key]
+        if "/" not in key or not REASON.fullmatch(str(reason)):
+            raise SourceError(
+                f"{page.path}:{line}: found '{key}: {reason or ''}', "
+                "wanted 'section-id/term-id: One sentence that says why.', without ' #' in it"
+            )
+        found[key] = line
     return found
 
 
-def faults(original, translation, language, glossary):
+def faults(original: Page, translation: Page, language: str, glossary: Glossary) -> Iterator[tuple[str, str]]:
     """What is wrong with the terms of a translation: a sentence for each, behind `section-id/term-id`."""
     both = names(original) & names(translation)
-    ours, theirs = sections(original, both), sections(translation, both)
-    for name, section in (theirs | description(translation)).items():
-        for line, words, term in glossary.avoided(section, language):
+    ours, theirs = prose_of(original, both), prose_of(translation, both)
+    for name, prose in (theirs | description(translation)).items():
+        for line, words, term in glossary.avoided(prose, language):
             wanted, there = f"{term.cells[language]!r} for {term.cells['en']!r}", f"{glossary.path}:{term.line}"
-            yield f"{name}/{term.id}", f"{translation}:{line}: found {words!r}, wanted {wanted} ({there})"
+            yield f"{name}/{term.id}", f"{translation.path}:{line}: found {words!r}, wanted {wanted} ({there})"
         said = glossary.english(ours[name]) if name in ours else ()  # tools/translations.py says that it is not
         for term, (line, words) in first_places(said).items():
-            if not any(glossary.chosen(section, language, term)):
-                wanted, there = f"{term.cells[language]!r} for {' '.join(words.split())!r}", f"{original}:{line}"
-                yield f"{name}/{term.id}", f"{translation}:{section.line}: found nothing, wanted {wanted} ({there})"
+            if not any(glossary.chosen(prose, language, term)):
+                wanted, there = f"{term.cells[language]!r} for {one_line(words)!r}", f"{original.path}:{line}"
+                yield f"{name}/{term.id}", f"{translation.path}:{prose.line}: found nothing, wanted {wanted} ({there})"
 
 
 def first_places(places):
@@ -277,11 +296,12 @@ def first_places(places):
     return first
 
 
-def refuse_other_terms(original, translation, language, glossary):
+def refuse_other_terms(original: Path, translation: Path, language: str, glossary: Glossary) -> None:
     """`SourceError` naming each term that a translation lacks or avoids, and each exception that excuses nothing."""
     if language not in glossary.terms[0].cells:
         raise SourceError(f"{glossary.path}:1: there is no column {language!r}; add it, with a word for each term")
-    excused, found = exceptions(translation), list(faults(original, translation, language, glossary))
+    excused = exceptions(read(translation))
+    found = list(faults(read(original), read(translation), language, glossary))
     sentences = [sentence for key, sentence in found if key not in excused]
     for key in excused.keys() - dict(found).keys():
         sentences.append(f"{translation}:{excused[key]}: the exception {key!r} excuses nothing; take it out")

@@ -47,7 +47,7 @@ WITH_TEXT = {
 }
 PIECES = {
     "code_inline": "code",
-    "em_close": "mark",
+    "em_close": "end of mark",
     "em_open": "mark",
     "hardbreak": "break",
     "html_inline": "html",
@@ -57,7 +57,7 @@ PIECES = {
     "link_open": "link",
     "math_inline": "formula",
     "softbreak": "break",
-    "strong_close": "mark",
+    "strong_close": "end of mark",
     "strong_open": "mark",
     "text": "words",
 }
@@ -67,7 +67,7 @@ PIECES = {
 class Piece:
     """A part of the text of a block: its `text` is words, code, TeX, asterisks, or where a link or a picture leads.
 
-    What a link or a picture says follows as pieces of their own, up to "end of link" or "end of picture".
+    What a link, a picture or a mark of emphasis holds follows as pieces of their own, up to "end of link" and the like.
     """
 
     kind: str

@@ -1,45 +1,103 @@
-"""What a page is made of, whatever its language: a translation has the same parts in the same order."""
+"""Whether a translation has the parts of the English page, the same ones in the same order, and no words in English."""
 
 import re
+from collections.abc import Iterator
 from itertools import zip_longest
+from pathlib import Path
 
-from tools.cells.source import INCLUDE, SourceError, read_text
+from tools.cells.source import SourceError
+from tools.markdown import Page, Piece, read
+
+OF_ONE_LANGUAGE = ("behind", "builds_on", "glossary", "made_from")  # fields of English pages, or of translated ones
+BLOCKS = ("heading", "cell", "code block", "admonition", "table row", "list item")
+PIECES = ("formula", "picture", "link")
+FIELD = "front matter key"
+SENTENCES = ("heading", "title", "paragraph")
+LETTERS = re.compile(r"[^\W\d_]+")
+
+
+def parts(page: Page) -> dict[str, list[tuple[int, str]]]:
+    """For each kind of part those of a page in order, each as its line and what is the same in every language."""
+    found: dict[str, list[tuple[int, str]]] = {kind: [] for kind in (FIELD, *BLOCKS, *PIECES)}
+    found[FIELD] = [(page.lines_of_front[key,], key) for key in page.front if key not in OF_ONE_LANGUAGE]
+    for block in page.blocks:
+        if block.kind in found:
+            found[block.kind].append((block.line, block.text))
+        for piece in block.pieces:
+            if piece.kind in PIECES:
+                found[piece.kind].append((piece.line, leads_to(piece)))
+    return found
+
+
+def leads_to(piece: Piece) -> str:
+    """The TeX of a formula; where a link or a picture leads, with the attributes behind it."""
+    others = (f"{key}={value}" for key, value in piece.attributes.items() if key not in ("alt", "href", "src"))
+    return " ".join([piece.text, *others])
+
+
+def code(page: Page) -> dict[str, dict[str, int]]:
+    """For each section of a page the code in its sentences, with the first line of each piece."""
+    found: dict[str, dict[str, int]] = {name: {} for name in page.sections}
+    for block, piece in page.pieces("code"):
+        found[block.section].setdefault(" ".join(piece.text.split()), piece.line)
+    return found
+
+
+def refuse_difference(original: Path, translation: Path) -> None:
+    """`SourceError` naming the first part that a translation lacks, adds or changes."""
+    ours, theirs = parts(read(original)), parts(read(translation))
+    for kind in ours:
+        for one, other in zip_longest(ours[kind], theirs[kind], fillvalue=(None, "nothing")):
+            if one[1] != other[1]:
+                here, there = at(translation, other[0]), at(original, one[0])
+                raise SourceError(f"{here}: the {kind} here is {other[1]!r}; in {there} it is {one[1]!r}")
+    refuse_other_code(original, translation)
+
+
+def refuse_other_code(original: Path, translation: Path) -> None:
+    ours, theirs = code(read(original)), code(read(translation))
+    for name in ours:
+        for piece in ours[name].keys() ^ theirs[name].keys():
+            here, there = at(translation, theirs[name].get(piece)), at(original, ours[name].get(piece))
+            says = "lacks" if piece in ours[name] else "adds"
+            raise SourceError(f"{here}: the section {name!r} {says} the code {piece!r}; compare {there}")
+
+
+def at(path: Path, line: int | None) -> str:
+    return f"{path}:{line}" if line else str(path)
+
+
+def refuse_english(original: Path, translation: Path, kept: set[str]) -> None:
+    """`SourceError` naming the first description, title, picture or paragraph that a translation has in English.
+
+    `kept` are the terms, in small letters, that its language takes from English.
+    """
+    english = {words for _, words in sentences(read(original))}
+    for line, words in sentences(read(translation)):
+        if words in english and words not in kept:
+            raise SourceError(f"{translation}:{line}: still in English; translate {words!r}")
+
+
+def sentences(page: Page) -> Iterator[tuple[int, str]]:
+    """What each part of a page says, in small letters and without code and formulas, with its line."""
+    said = (
+        [(page.lines_of_front["description",], str(page.front["description"]))] if "description" in page.front else []
+    )
+    for block in page.of(*SENTENCES):
+        said.append((block.line, " ".join(piece.text for piece in block.pieces if piece.kind == "words")))
+    for line, words in said:
+        if LETTERS.search(words):
+            yield line, " ".join(words.lower().split())
+
+
+# --- for modules that do not read pages by tools/markdown.py yet ----------------------------------
 
 FRONT_MATTER = re.compile(r"\A---\n(.*?)\n---\n", re.S)
 FENCE = re.compile(r"^( *)(`{3,}|~{3,})[^`\n]*\n.*?^\1\2$", re.S | re.M)
-OF_TRANSLATORS = "behind|glossary|made_from|typography"  # fields that only a translated page has
-BUILDS_ON = re.compile(r"^builds_on: .*\n", re.M)  # that only an English page has; it holds no words
 PARTS = {
-    "front matter key": re.compile(rf"^(?!builds_on|{OF_TRANSLATORS})([\w-]+):", re.M),
-    "heading": re.compile(r"^(#+) (?:.*?(\{#[\w-]+\}))?", re.M),
-    "cell": re.compile(rf"^{INCLUDE.pattern}$", re.M),
-    "code block": re.compile(r"^ *(?:```|~~~)(\w+)\n(.*?)^ *(?:```|~~~)$", re.M | re.S),
     "formula": re.compile(r"\$\$(.+?)\$\$|(?<![\\$])\$([^$\n]+?)\$", re.S),
-    "picture": re.compile(r"!\[[^\]]*\]\(([^)]+)\)"),
-    "link": re.compile(r"(?<!!)\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^)]+)\)"),
-    "admonition": re.compile(r"^( *(?:!!!|\?\?\?\+?) [\w-]+)", re.M),
-    "table row": re.compile(r"^\|(?:[^|\n]*\|)+$", re.M),
-    "list item": re.compile(r"^ *(?:[-*]|\d+\.) ", re.M),
 }
-HEADING = re.compile(r"^#+ .*\{#([\w-]+)\}$", re.M)
-TOP = "top"
 CODE = re.compile(r"(?<!`)(`+)(?!`)((?:(?!\n\n).)+?)(?<!`)\1(?!`)", re.S)
-
-
-def parts(path):
-    """For each kind of part, the parts of a page in order, as (line, text) without the words of its language."""
-    text = read_text(path)
-    front = FRONT_MATTER.match(text)
-    prose = FENCE.sub(blank, text)
-    fields = {"front matter key": front[0] if front else "", "code block": text}
-    formulas = re.sub(r"`[^`\n]*`", blank, prose)
-    return {
-        kind: [
-            (line_of(text, match.start()), " ".join(filter(None, match.groups())))
-            for match in pattern.finditer(fields.get(kind, formulas if kind == "formula" else prose))
-        ]
-        for kind, pattern in PARTS.items()
-    }
 
 
 def blank(match):
@@ -49,39 +107,3 @@ def blank(match):
 
 def line_of(text, position):
     return text.count("\n", 0, position) + 1
-
-
-def sections(text):
-    """The start and the end of each section by its id; `TOP` is what stands above the first one."""
-    starts = [(TOP, 0), *((match[1], match.start()) for match in HEADING.finditer(FENCE.sub(blank, text)))]
-    ends = [start for _, start in starts[1:]] + [len(text)]
-    return [(name, start, end) for (name, start), end in zip(starts, ends)]
-
-
-def code(path):
-    """For each section of a page the code in its sentences, with the first line of each piece."""
-    text = FENCE.sub(blank, read_text(path))
-    found = {}
-    for name, start, end in sections(text):
-        pieces = found.setdefault(name, {})
-        for match in CODE.finditer(text, start, end):
-            pieces.setdefault(" ".join(match[2].split()), line_of(text, match.start()))
-    return found
-
-
-def refuse_difference(original, translation):
-    """`SourceError` naming the first part that a translation lacks, adds or changes."""
-    ours, theirs = parts(original), parts(translation)
-    for kind in PARTS:
-        for one, other in zip_longest(ours[kind], theirs[kind], fillvalue=(None, "nothing")):
-            if one[1] != other[1]:
-                where = f"{translation}:{other[0]}" if other[0] else str(translation)
-                there = f"{original}:{one[0]}" if one[0] else str(original)
-                raise SourceError(f"{where}: the {kind} here is {other[1]!r}; in {there} it is {one[1]!r}")
-    ours, theirs = code(original), code(translation)
-    for name in ours:
-        for piece in ours[name].keys() ^ theirs[name].keys():
-            where = f"{translation}:{theirs[name][piece]}" if piece in theirs[name] else str(translation)
-            there = f"{original}:{ours[name][piece]}" if piece in ours[name] else str(original)
-            says = "lacks" if piece in ours[name] else "adds"
-            raise SourceError(f"{where}: the section {name!r} {says} the code {piece!r}; compare {there}")

@@ -2,28 +2,18 @@
 
 import re
 import unicodedata
+from pathlib import Path
 from string import ascii_letters, digits
 
 import yaml
 
 from tools.cells.source import read_text
-from tools.translations import FENCE, FRONT_MATTER, blank, line_of
+from tools.markdown import Page, Piece, parse
 
 # Each code span, formula, address and {placeholder} becomes one of these characters: a word that no rule looks into.
 OBJECTS = range(0xE000, 0xF900)
 OBJECT = f"[{chr(OBJECTS[0])}-{chr(OBJECTS[-1])}]"
-MARKUP = re.compile(
-    r"""
-      (?P<object> (?P<ticks>`+)(?:(?!\n\n|`).)+(?P=ticks) | (?<![\\$])\$[^$\n]+\$ | \{\w+\} | https?://[^\s)]+
-                | \w+="[^"\n]*" )
-    | (?P<block> ^\ *\$\$\n.*?\$\$$ | ^\ *--8<--[^\n]*$ | ^\|[-:|\ ]+\|$ | \ *\|\ *
-               | ^\ *(?:\#+|[-*>]|\d+\.)\ + | ^\ *(?:!!!|\?\?\?\+?)\ \w+ )
-    | ^\ + | \ *\{\#[\w-]+\} | !?\[ | \]\((?:[^()\s]|\([^()]*\))*\) | </?\w[^>\n]*>
-    """,
-    re.MULTILINE | re.DOTALL | re.VERBOSE,
-)
-QUOTED = re.compile(r'^(description:| *(?:!!!|\?\?\?\+?) \w+) "(.*)"$', re.MULTILINE)
-NOT_DESCRIPTION = re.compile("^description:|^(?!description:).+", re.MULTILINE)
+NO_WORDS = re.compile(r'(\{\w+\}|https?://[^\s)]+|\w+="[^"\n]*")')
 LINE_BREAK = re.compile(r"(?<!\n)\n(?!\n)")
 AROUND = 8  # characters of a message on each side of what was found
 
@@ -162,32 +152,52 @@ RULES = {"en": compiled(ENGLISH + NUMBERS), "it": compiled(ITALIAN + NUMBERS), "
 RULES_OF_EMPHASIS = {"zh": compiled(EMPHASIS)}
 
 
-def prose(text):
-    """What a reader sees of Markdown, and the asterisks; where each character stands; the source of each object."""
-    text = QUOTED.sub(r"\1 |\2|", text)  # like a cell of a table
-    text = FRONT_MATTER.sub(lambda front: NOT_DESCRIPTION.sub(blank, front[0]), FENCE.sub(blank, text))
-    shown, positions, objects, end = "", [], {}, 0
-    for match in MARKUP.finditer(text):
-        instead = "\n\n" if match["block"] else ""
-        if match["object"]:
-            instead = chr(OBJECTS[len(objects)])
-            objects[instead] = match[0]
-        shown += text[end : match.start()] + instead
-        positions += [*range(end, match.start()), *[match.start()] * len(instead)]
-        end = match.end()
-    return shown + text[end:], [*positions, *range(end, len(text))], str.maketrans(objects)
+class Shown:
+    """What a reader sees of a page, and the asterisks; the line of each character; the source of each object."""
+
+    def __init__(self, page: Page):
+        self.text, self.lines, self.objects = "", [], {}
+        if "description" in page.front:
+            self.line = page.lines_of_front["description",]
+            self.add_words(str(page.front["description"]))
+        for block in page.blocks:
+            self.line = block.line
+            self.add("\n\n")
+            for piece in block.pieces:
+                self.line = piece.line
+                self.add_piece(piece)
+
+    def add(self, text: str) -> None:
+        self.text += text
+        self.lines += [self.line] * len(text)
+
+    def add_piece(self, piece: Piece) -> None:
+        if piece.kind == "words":
+            self.add_words(piece.text)
+        elif piece.kind in ("code", "formula"):
+            self.add_object(f"`{piece.text}`" if piece.kind == "code" else f"${piece.text}$")
+        elif piece.kind in ("mark", "end of mark", "break"):
+            self.add(piece.text if piece.kind != "break" else "\n")
+
+    def add_words(self, words: str) -> None:
+        for number, part in enumerate(NO_WORDS.split(words)):
+            (self.add_object if number % 2 else self.add)(part)
+
+    def add_object(self, source: str) -> None:
+        character = chr(OBJECTS[len(self.objects)])
+        self.objects[ord(character)] = source
+        self.add(character)
 
 
-def check(text, language):
+def check(text: str, language: str) -> list[tuple[int, str, str]]:
     """The violations in a text, in order, each as (line, found, wanted), with some characters around."""
-    shown, positions, objects = prose(text)
-    if language != "zh":
-        shown = LINE_BREAK.sub(" ", shown)
+    seen = Shown(parse(text, Path("the text")))
+    shown = seen.text if language == "zh" else LINE_BREAK.sub(" ", seen.text)
     plain = [index for index, character in enumerate(shown) if character != "*"]
     found = [(plain[at], *rest) for at, *rest in violations(shown.replace("*", ""), RULES.get(language, []))]
     found += violations(shown, RULES_OF_EMPHASIS.get(language, []))
     return [
-        (line_of(text, positions[at]), old.translate(objects), new.translate(objects)) for at, old, new in sorted(found)
+        (seen.lines[at], old.translate(seen.objects), new.translate(seen.objects)) for at, old, new in sorted(found)
     ]
 
 
@@ -206,12 +216,12 @@ def violations(shown, rules):
             yield span.start, before + match[0] + after, before + instead + after
 
 
-def in_page(path, language):
+def in_page(path: Path, language: str) -> list[str]:
     """The violations in a page, each a sentence."""
     return [sentence(path, *violation) for violation in check(read_text(path), language)]
 
 
-def in_site(path, language):
+def in_site(path: Path, language: str) -> list[str]:
     """The violations in what mkdocs.yml says in a language, each a sentence."""
     return [
         sentence(path, node.start_mark.line + line, old, new)

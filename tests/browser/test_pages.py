@@ -9,6 +9,7 @@ from playwright.sync_api import expect
 from tests.browser import site
 from tests.browser.conftest import open_tab
 from tools.cells.source import program, read_cells
+from tools.markdown import read
 from tools.translations import parts
 
 # Bytes that the server sends, gzipped: the same on every machine.
@@ -170,7 +171,7 @@ def test_every_picture_of_a_page_has_a_name(visit):
 @every_page
 def test_every_formula_is_mathml_and_no_tex_is_left(visit):
     assert re.findall(r"\$|\\[a-zA-Z()\[\]]", visit.page.evaluate(PROSE)) == []
-    assert visit.page.locator("article math").count() == len(parts(visit.subject.source)["formula"])
+    assert visit.page.locator("article math").count() == len(parts(read(visit.subject.source))["formula"])
     assert visit.page.locator("article merror").count() == 0
 
 

@@ -1,12 +1,15 @@
 """Every language says the same: the same sections, cells, formulas, links and pictures, in the same order."""
 
 import re
+from functools import cache
 
 import pytest
 
-from tests.configuration import page_file
+from tests.configuration import ROOT, page_file
 from tools.cells.source import SourceError
-from tools.translations import FENCE, FRONT_MATTER, parts, refuse_difference
+from tools.glossary import read_glossary
+from tools.markdown import read
+from tools.translations import parts, refuse_difference, refuse_english
 
 ENGLISH = """---
 description: A page.
@@ -41,33 +44,56 @@ nox -s serve
 The mask of `is_causal=True`.
 """
 
+ITALIAN = {
+    "A page": "Una pagina",
+    "# Title": "# Titolo",
+    "One $x_i$, a [link]": "Un $x_i$, un [link]",
+    "in code": "nel codice",
+    "A picture": "Una figura",
+    "## Section": "## Sezione",
+    "Why?": "Perché?",
+    "Because.": "Siccome.",
+    "The mask of": "La maschera di",
+}
+
 
 def test_a_translation_has_the_parts_of_the_english_page(page, translation):
     refuse_difference(page_file("en", page), page_file(translation, page))
 
 
 def test_every_section_has_an_id_and_no_id_comes_twice(page, language):
-    headings = [text for _, text in parts(page_file(language, page))["heading"]]
+    headings = [text for _, text in parts(read(page_file(language, page)))["heading"]]
     assert headings[0] == "#"
     assert headings.count("#") == 1
-    assert all(re.fullmatch(r"##+ \{#[a-z][a-z0-9-]*\}", heading) for heading in headings[1:])
+    assert all(re.fullmatch(r"##+ [a-z][a-z0-9-]*", heading) for heading in headings[1:])
     assert len(set(headings)) == len(headings)
 
 
-def test_a_description_fits_a_search_result(page, language):
-    first, field, *_ = page_file(language, page).read_text("utf-8").splitlines()
-    assert first == "---"
-    description = field.removeprefix("description: ").strip('"')
-    assert field.startswith("description: ")
-    assert 20 <= len(description) <= 155
+def test_a_page_has_a_description_that_fits_a_search_result(page, language):
+    found = read(page_file(language, page))
+    assert 20 <= len(found.front.get("description", "")) <= 155, f"{found.path}:2: write `description: ...`, a sentence"
+
+
+def test_a_translation_has_no_words_in_english(page, translation):
+    refuse_english(page_file("en", page), page_file(translation, page), kept(translation))
+
+
+@cache
+def kept(language):
+    """The terms that a language takes from English."""
+    return {
+        form.lower()
+        for term in read_glossary(ROOT / "languages/glossary.csv")
+        for form in set(term.forms("en", "also_en")) & set(term.forms(language, f"also_{language}"))
+    }
 
 
 def test_no_line_breaks_between_han_characters(page):
     """A browser draws a line break as a space, also between two Han characters."""
-    prose = FRONT_MATTER.sub("", FENCE.sub("", page_file("zh", page).read_text("utf-8")))
     han = r"[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]"
-    broken = re.search(rf"{han}\n *(?!#|-|\d+\.|\||!!!|\?\?\?|--8<--|\$\$)\S", prose)
-    assert not broken, broken[0]
+    for block in read(page_file("zh", page)).blocks:
+        said = "".join("\n" if piece.kind == "break" else piece.text for piece in block.pieces)
+        assert not re.search(f"{han}\n", said), f"{page_file('zh', page)}:{block.line}: one paragraph is one line"
 
 
 @pytest.fixture
@@ -88,7 +114,7 @@ def test_other_words_are_no_difference(pages):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("{#section}", "{#sezione}", "it.md:11: the heading here is '## {#sezione}'"),
+        ("{#section}", "{#sezione}", "it.md:11: the heading here is '## sezione'"),
         ("## Section", "### Section", "the heading"),
         ('--8<-- "masks/causal.md:leak"', "", "it.md: the cell here is 'nothing'"),
         ("causal.md:leak", "causal.md:lake", "the cell"),
@@ -112,3 +138,25 @@ def test_a_difference_is_named_with_its_line(pages, old, new, message):
     with pytest.raises(SourceError) as error:
         refuse_difference(*pages(ENGLISH.replace(old, new)))
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("Una pagina", "A page", "it.md:2: still in English; translate 'a page.'"),
+        ("# Titolo", "# Title", "it.md:5: still in English; translate 'title'"),
+        ("## Sezione", "## Section", "it.md:11"),
+        ("Una figura", "A picture", "it.md:9"),
+        ("Perché?", "Why?", "it.md:19"),
+        ("Siccome.", "Because.", "it.md:21"),
+    ],
+)
+def test_words_left_in_english_are_named_with_their_line(pages, old, new, message):
+    italian = ENGLISH
+    for english, word in ITALIAN.items():
+        italian = italian.replace(english, word)
+    refuse_english(*pages(italian), set())
+    with pytest.raises(SourceError) as error:
+        refuse_english(*pages(italian.replace(old, new)), set())
+    assert message in str(error.value)
+    refuse_english(*pages(italian.replace("# Titolo", "# Title")), {"title"})

@@ -9,7 +9,8 @@ import pytest
 
 from tests.configuration import CONFIG, LANGUAGES, ROOT, SLUGS
 from tools import labs
-from tools.glossary import Glossary, Section, read_rows
+from tools.glossary import Glossary, Prose, read_rows
+from tools.markdown import read
 from tools.site.body import words_of_pictures
 from tools.site.checks import flat
 from tools.translations import code
@@ -65,7 +66,7 @@ def said(picture, as_code):
 def code_words():
     """Every word of the code in the sentences of all pages, and of their cells, outputs and names of rows."""
     pages = ROOT.glob("docs/en/**/*.md")
-    texts = [piece for page in pages for pieces in code(page).values() for piece in pieces]
+    texts = [piece for page in pages for pieces in code(read(page)).values() for piece in pieces]
     texts += [path.read_text("utf-8") for path in ROOT.glob("snippets/**/*.md")]
     return set(LETTERS.findall(" ".join(texts)))
 
@@ -113,10 +114,10 @@ def test_the_words_of_the_pictures_are_the_terms_of_the_glossary(translation):
 def refuse_other_words(language, translated):
     glossary = Glossary(ROOT / "languages/glossary.csv")
     for word, words in translated.items():
-        section = Section(1, words)
-        for _, _, term in glossary.english(Section(1, word)):
-            assert any(glossary.chosen(section, language, term)), f"{word}: wanted {term.cells[language]}"
-        assert not any(glossary.avoided(section, language)), f"{word}: {words} is to be avoided"
+        prose = Prose(1, words)
+        for _, _, term in glossary.english(Prose(1, word)):
+            assert any(glossary.chosen(prose, language, term)), f"{word}: wanted {term.cells[language]}"
+        assert not any(glossary.avoided(prose, language)), f"{word}: {words} is to be avoided"
 
 
 def test_the_words_of_the_explorers_are_there_in_every_language_with_the_same_places(translation):
