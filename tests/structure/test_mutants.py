@@ -3,6 +3,7 @@
 import pytest
 
 from tests.pages import mutants, properties
+from tests.pages.changes import changed_texts
 
 PAGES, REASONS = mutants.read_report()
 CELLS = '''\
@@ -47,6 +48,33 @@ def test_the_report_is_written_as_it_was_read(tmp_path, monkeypatch):
     monkeypatch.setattr(mutants, "REPORT", tmp_path / "mutants.md")
     mutants.write_report(PAGES, REASONS)
     assert mutants.REPORT.read_text("utf-8") == before
+
+
+# -- what is changed -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "changed"),
+    [
+        ("y = x**2+1", ["y = x**2 - 1", "y = x * 2+1", "y = x**3+1", "y = x**2+2"]),
+        ("y = -x**2", ["y = x**2", "y = -(x * 2)", "y = -x**3"]),
+        ("y = (x @ x).T  *  x", ["y = (x @ x).T / x", "y = x @ x  *  x"]),
+        ("y = '两' < x[1:]", ["y = '两' <= x[1:]", "y = '两' < x[:]", "y = '两' < x[2:]"]),
+        (
+            "y = f(x,  2, dim = 3)",
+            ["y = f(x, 2)", "y = f(2, x, dim=3)", "y = f(x,  3, dim = 3)", "y = f(x,  2, dim = 4)"],
+        ),
+        ("y = (x\n        .sum())", ["y = (x)", "y = (x.mean())"]),
+        ("y = x and x or x", ["y = (x and x) and (x)", "y = (x or x) or x"]),
+        (
+            "if x:\n        y = x\n    elif y: x()",
+            ["pass", "if x:\n        y = x\n    else: pass", "if x:\n        y = x\n    elif y: pass"],
+        ),
+    ],
+)
+def test_a_change_is_an_edit_of_the_text_at_one_place(line, changed):
+    code = "def f(x):\n    {}  # (T,)\n    return y\n"
+    assert [*changed_texts(code.format(line))] == [code.format(one) for one in changed]
 
 
 # -- what counts ------------------------------------------------------------------------------------
