@@ -32,11 +32,10 @@ LOOKS = "assert '{}' in p.read_cells(p.ROOT / 'snippets/a/b.md')[0].code"
 
 
 @pytest.mark.parametrize("counted", PAGES)
-def test_the_tests_of_a_page_catch_95_percent_of_its_mutants_and_the_rest_has_reasons(counted):
+def test_the_tests_of_a_page_catch_its_mutants_or_a_reason_is_written(counted):
     made, caught, stopped, digest = PAGES[counted]
     again = f"nox -s mutants -- {counted}"
     assert digest == mutants.digest(counted), f"the code or tests of {counted} have changed since the count: {again}"
-    assert caught + stopped >= 0.95 * made
     survivors = [name for name in REASONS if name[0] == counted]
     assert len(survivors) == made - caught - stopped
     assert [name for name in survivors if REASONS[name] == mutants.NO_REASON] == []
