@@ -1,4 +1,5 @@
 import contextlib
+import shutil
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
@@ -20,16 +21,32 @@ COPY = """async cell => {
 
 
 @pytest.fixture(scope="session")
-def built(tmp_path_factory, worker_id):
-    """The folder of the site, built once for all workers; the build says nothing but that it builds."""
+def once(tmp_path_factory, worker_id):
+    """A function that makes a folder, once for all workers; one that could not be made is made anew."""
     base = tmp_path_factory.getbasetemp()
-    folder = (base if worker_id == "master" else base.parent) / "site"
-    with FileLock(f"{folder}.lock"):
-        if not folder.is_dir():
-            said = site.build(folder.with_name("site-unfinished"))
-            assert [line for line in said.splitlines() if not line.startswith("INFO ")] == []
-            folder.with_name("site-unfinished").rename(folder)
-    return folder
+    base = base if worker_id == "master" else base.parent
+
+    def once(name, make):
+        folder, unfinished = base / name, base / f"{name}-unfinished"
+        with FileLock(f"{folder}.lock"):
+            if not folder.is_dir():
+                shutil.rmtree(unfinished, ignore_errors=True)
+                make(unfinished)
+                unfinished.rename(folder)
+        return folder
+
+    return once
+
+
+@pytest.fixture(scope="session")
+def built(once):
+    """The folder of the site; its build says nothing but that it builds."""
+
+    def build(folder):
+        said = site.build(folder)
+        assert [line for line in said.splitlines() if not line.startswith("INFO ")] == []
+
+    return once("site", build)
 
 
 @pytest.fixture(scope="session")
@@ -97,19 +114,15 @@ def open_tab(chromium, server):
         if answer.status >= 400:
             tab.faults.append(f"{answer.status}: {answer.url}")
 
-    def on_console(said):
-        tab.faults.append(f"console: {said.text}")
-
-    context.on("request", on_request)
-    context.on("response", on_response)
-
     def on_failure(asked):
         if asked.failure != "net::ERR_ABORTED":  # the reader left before the answer came
             tab.faults.append(f"{asked.failure}: {asked.url}")
 
+    context.on("request", on_request)
+    context.on("response", on_response)
     context.on("requestfailed", on_failure)
     tab.page.on("pageerror", lambda error: tab.faults.append(f"script error: {error}"))
-    tab.page.on("console", on_console)
+    tab.page.on("console", lambda said: tab.faults.append(f"console: {said.text}"))
     yield tab
     context.close()
     assert tab.faults == []

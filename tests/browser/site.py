@@ -4,6 +4,7 @@ import contextlib
 import functools
 import gzip
 import http.server
+import mimetypes
 import os
 import shutil
 import subprocess
@@ -63,22 +64,15 @@ class Page:
         return resolve(self.source, ROOT / "snippets")
 
 
+def in_turn(slugs):
+    """Each page once; the languages take turns."""
+    return [Page(list(LANGUAGES)[number % len(LANGUAGES)], slug) for number, slug in enumerate(slugs)]
+
+
 PAGES = [Page(language, slug) for slug in SLUGS for language in LANGUAGES]
 PAGES_WITH_CELLS = [page for page in PAGES if page.snippets.is_file()]
-TURNS = [
-    Page(list(LANGUAGES)[number % len(LANGUAGES)], slug)  # each once; the languages take turns
-    for number, slug in enumerate(slug for slug in SLUGS if (ROOT / "snippets" / f"{slug}.md").is_file())
-]
-
-
-def chapter(slug):
-    return slug.rpartition("/")[0]
-
-
-def menu(slug):
-    """The pages that the menu of a page lists: those of its own chapter, the first of each other, those of none."""
-    first = {chapter(other): other for other in reversed(SLUGS)}
-    return [other for other in SLUGS if chapter(other) in ("", chapter(slug)) or other == first[chapter(other)]]
+TURNS = in_turn(SLUGS)
+TURNS_WITH_CELLS = [page for page in TURNS if page.snippets.is_file()]
 
 
 def mkdocs(*arguments, root=ROOT, **environment):
@@ -142,7 +136,7 @@ def serve(folder, headers=None):
             body = compressed(path.read_bytes())
             server.visits.append(Visit(self.path, status, len(body)))
             self.send_response(status)
-            self.send_header("Content-Type", content_type(path))
+            self.send_header("Content-Type", mimetypes.guess_type(path)[0] or "application/octet-stream")
             self.send_header("Content-Encoding", "gzip")
             self.send_header("Content-Length", str(len(body)))
             for header in headers.items():
@@ -171,14 +165,6 @@ def find(folder, path):
     if target and target.is_dir():
         target /= "index.html"
     return (200, target) if target and target.is_file() else (404, Path(folder, "404.html"))
-
-
-def content_type(path):
-    text = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-    other = {".json": "application/json", ".ipynb": "application/json", ".woff2": "font/woff2", ".xml": "text/xml"}
-    if path.suffix in text:
-        return f"{text[path.suffix]}; charset=utf-8"
-    return other.get(path.suffix, "application/wasm" if path.suffix == ".wasm" else "application/octet-stream")
 
 
 @contextlib.contextmanager

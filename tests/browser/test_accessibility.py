@@ -1,24 +1,14 @@
-"""axe finds nothing on any kind of page, in any language, light or dark, on a wide screen or a phone."""
+"""axe finds nothing on any kind of page, light or dark, on a wide screen or a phone."""
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 from tests.browser import site
 
-KINDS = [
-    "index",
-    "masks/causal",
-    "masks/multihead-attention",
-    "labs/see-the-masks",
-    "map",
-    "symbols",
-    "glossary",
-    "verified",
-]
-
-
-COLOURS = {"runOnly": ["color-contrast"]}  # all that differs between light and dark
+KINDS = ["index", "masks/causal", "masks/multihead-attention", "labs/see-the-masks"]
+KINDS += ["map", "symbols", "glossary", "verified"]
 FAULTS = {"resultTypes": ["violations"]}  # or it describes all that is right, too, which takes most of its time
+COLOURS = {"runOnly": ["color-contrast"]}  # all that differs between light and dark
 
 
 def faults(opened, options=FAULTS, context=None):
@@ -26,31 +16,23 @@ def faults(opened, options=FAULTS, context=None):
     return [f"{fault['id']}: {node['html'][:150]}" for fault in found for node in fault["nodes"]]
 
 
-@pytest.mark.parametrize("language", site.LANGUAGES)
-@pytest.mark.parametrize("slug", KINDS)
-def test_axe_finds_nothing(tab, slug, language):
-    opened = tab.open(site.Page(language, slug).path)
+@pytest.mark.parametrize("page", site.in_turn(KINDS), ids=str)
+def test_axe_finds_nothing(tab, page):
+    opened = tab.open(page.path)
     tab.unfold()
     assert faults(opened) == []
     opened.emulate_media(color_scheme="dark")
     assert faults(opened, FAULTS | COLOURS) == []
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_on_a_phone_with_its_menu_open(tab, scheme):
+@pytest.mark.parametrize(("slug", "scheme"), [("masks/causal", "light"), ("cross/alignment", "dark")])
+def test_axe_finds_nothing_on_a_phone_with_its_menu_or_the_ways_to_open_a_notebook_open(tab, slug, scheme):
     tab.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
-    tab.page.set_viewport_size({"width": 390, "height": 800})
-    opened = tab.open("zh/masks/causal/")
-    opened.locator("[data-drawer]").click()
-    assert faults(opened) == []
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("slug", ["masks/causal", "cross/alignment"])
-def test_axe_finds_nothing_beside_the_names_of_rows_nor_in_the_ways_to_open_a_notebook(tab, slug, scheme):
-    tab.page.emulate_media(color_scheme=scheme)
     tab.page.set_viewport_size({"width": 360, "height": 800})
     opened = tab.open(f"zh/{slug}/")
+    opened.locator("[data-drawer]").click()
+    assert faults(opened) == []
+    opened.keyboard.press("Escape")
     opened.locator("article [popovertarget]").click()
     opened.locator(".cloud").wait_for()
     assert faults(opened) == []
@@ -65,3 +47,9 @@ def test_axe_finds_nothing_in_the_search_and_in_a_whole_program(tab):
     opened.keyboard.insert_text("softmax")
     opened.locator(".search__results a").first.wait_for()
     assert faults(opened) == []
+
+
+def test_the_buttons_of_a_cell_are_no_landmark(tab):
+    opened = tab.open("masks/causal/")
+    assert opened.locator("article .cell-tools").count() > 0
+    assert opened.locator("article").get_by_role("navigation").count() == 0

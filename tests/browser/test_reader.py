@@ -1,4 +1,4 @@
-"""What a reader chooses and where they are: colours, the section, the menu of a phone, a whole program."""
+"""What a reader chooses and where they are: colours, languages, the section, the menu of a phone, a whole program."""
 
 import pytest
 from playwright.sync_api import expect
@@ -8,6 +8,9 @@ from tests.configuration import text
 from tools.cells.source import program, read_cells
 
 PAPER = "getComputedStyle(document.body).backgroundColor"
+
+
+# --- colours --------------------------------------------------------------------------------------
 
 
 def test_colours_are_chosen_in_turn_and_remembered(tab):
@@ -38,6 +41,21 @@ def test_a_page_is_never_painted_in_colours_that_were_not_chosen(tab):
     assert tab.open("masks/causal/").evaluate("early") == "light"
 
 
+# --- the frame of a page --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [1000, 1300])
+def test_on_a_wide_screen_menu_contents_and_text_stand_beside_each_other(tab, width):
+    tab.page.set_viewport_size({"width": width, "height": 900})
+    opened = tab.open("it/masks/causal/")
+    menu, contents, text = (
+        opened.locator(part).bounding_box() for part in (".md-nav--primary", ".md-nav--secondary", "article")
+    )
+    assert menu["x"] + menu["width"] <= text["x"]
+    assert contents["x"] == menu["x"] if width < 1280 else contents["x"] >= text["x"] + text["width"]
+    assert contents["y"] >= menu["y"] + menu["height"] if width < 1280 else contents["y"] == menu["y"]
+
+
 def test_the_table_of_contents_and_the_header_follow_the_reader(tab):
     opened = tab.open("masks/causal/#probe")
     here = opened.locator(".md-nav--secondary [aria-current=location]")
@@ -65,16 +83,46 @@ def test_the_menu_of_a_phone_opens_and_closes_by_keyboard(tab):
     expect(menu).to_be_hidden()
 
 
-@pytest.mark.parametrize("width", [1000, 1300])
-def test_on_a_wide_screen_menu_contents_and_text_stand_beside_each_other(tab, width):
-    tab.page.set_viewport_size({"width": width, "height": 900})
+@pytest.mark.parametrize(("direction", "width"), [("ltr", 360), ("rtl", 1440)])
+def test_the_menu_of_languages_opens_below_its_button_until_escape(tab, direction, width):
+    tab.page.set_viewport_size({"width": width, "height": 800})
+    opened = tab.open("masks/causal/")
+    opened.evaluate("direction => document.documentElement.dir = direction", direction)
+    button, menu = opened.locator(".md-select button"), opened.locator(".md-select ul")
+    expect(menu).to_be_hidden()
+    button.click()
+    above, below = button.bounding_box(), menu.bounding_box()
+    assert below["y"] >= above["y"] + above["height"]
+    ends = [box["x"] + (box["width"] if direction == "ltr" else 0) for box in (above, below)]
+    assert abs(ends[0] - ends[1]) <= 1
+    opened.keyboard.press("Escape")
+    expect(menu).to_be_hidden()
+    expect(button).to_be_focused()
+
+
+# --- the keyboard ---------------------------------------------------------------------------------
+
+
+def test_the_keyboard_reaches_search_colours_languages_and_copy_buttons(tab):
     opened = tab.open("it/masks/causal/")
-    menu, contents, text = (
-        opened.locator(part).bounding_box() for part in (".md-nav--primary", ".md-nav--secondary", "article")
-    )
-    assert menu["x"] + menu["width"] <= text["x"]
-    assert contents["x"] == menu["x"] if width < 1280 else contents["x"] >= text["x"] + text["width"]
-    assert contents["y"] >= menu["y"] + menu["height"] if width < 1280 else contents["y"] == menu["y"]
+    wanted = {".search-button", ".colours", ".md-select button", "article [data-copy]", "article [data-show]"}
+    for _ in range(120):
+        opened.keyboard.press("Tab")
+        wanted -= {one for one in wanted if opened.evaluate("one => document.activeElement.matches(one)", one)}
+        if not wanted:
+            break
+    assert wanted == set()
+
+
+def test_the_keyboard_opens_another_language(tab):
+    opened = tab.open("masks/causal/")
+    opened.locator(".md-select button").press("Enter")
+    for _ in site.LANGUAGES:
+        opened.keyboard.press("Tab")
+    last = list(site.LANGUAGES)[-1]
+    assert opened.evaluate("document.activeElement.hreflang") == last
+    opened.keyboard.press("Enter")
+    opened.wait_for_url(f"**/{last}/masks/causal/")
 
 
 def test_the_first_stop_of_the_keyboard_leads_past_the_menu(tab):
@@ -87,58 +135,40 @@ def test_the_first_stop_of_the_keyboard_leads_past_the_menu(tab):
     assert opened.evaluate("document.activeElement.closest('article') !== null")
 
 
-def test_a_folded_answer_opens_by_pointer_and_by_keyboard(tab):
-    opened = tab.open("masks/causal/")
-    pointed, focused = opened.locator("article details").all()[:2]
-    pointed.locator("summary").click()
-    focused.locator("summary").focus()
-    opened.keyboard.press("Enter")
-    for answer in (pointed, focused):
-        expect(answer).to_have_attribute("open", "")
+def test_a_wide_table_moves_sideways_in_its_box_and_by_keyboard(tab):
+    tab.page.set_viewport_size({"width": 200, "height": 800})
+    opened = tab.open("masks/multihead-attention/")
+    box = opened.locator(".wide").first
+    assert box.evaluate("box => box.scrollWidth > box.clientWidth")
+    box.focus()
+    opened.keyboard.press("ArrowRight")
+    opened.wait_for_function("box => box.scrollLeft > 0", arg=box.element_handle())
 
 
-def test_paper_has_the_article_and_no_menus(tab):
-    opened = tab.open("masks/causal/")
-    opened.emulate_media(media="print")
-    for part in (".md-header", ".md-nav--primary", ".md-nav--secondary", ".skip", ".pages", ".headerlink"):
-        expect(opened.locator(part).first).to_be_hidden()
-    expect(opened.locator("article")).to_be_visible()
+# --- programs -------------------------------------------------------------------------------------
 
 
-def test_on_paper_a_cell_a_figure_and_a_table_stay_whole_and_a_heading_with_its_text(tab):
-    opened = tab.open("masks/causal/")
-    opened.emulate_media(media="print")
-    broken = """() => [...document.querySelectorAll("article :is(.highlight, .output, .picture, .wide, .explorer)")]
-        .filter(part => getComputedStyle(part).breakInside !== "avoid").map(part => part.className)"""
-    assert opened.evaluate(broken) == []
-    parted = """() => [...document.querySelectorAll("article :is(h2, h3)")]
-        .filter(part => getComputedStyle(part).breakAfter !== "avoid").map(part => part.textContent)"""
-    assert opened.evaluate(parted) == []
-
-
-@pytest.mark.parametrize("language", site.LANGUAGES)
-def test_a_whole_program_is_shown_before_it_is_copied(tab, language):
-    page = site.Page(language, "masks/causal")
-    cells = read_cells(page.snippets)
+def test_a_whole_program_is_shown_before_it_is_copied(tab):
+    page = site.Page("it", "masks/causal")
     opened = tab.open(page.path)
-    box = opened.get_by_role("dialog", name=text(language, "program"))
+    box = opened.get_by_role("dialog", name=text("it", "program"))
     opened.locator("article [data-show]").nth(2).click()
     title = opened.title().partition(" - ")[0]
-    expect(box).to_have_accessible_name(f"{text(language, 'program')} {title} · {page.cells[2].name}")
-    wanted = program(cells, page.cells[2])
+    expect(box).to_have_accessible_name(f"{text('it', 'program')} {title} · {page.cells[2].name}")
+    wanted = program(read_cells(page.snippets), page.cells[2])
     assert box.locator("code").text_content().split() == wanted.split()
     box.locator("[data-copy]").click()
-    expect(box.get_by_role("status")).to_have_text(text(language, "copied"))
+    expect(box.get_by_role("status")).to_have_text(text("it", "copied"))
     assert opened.evaluate("navigator.clipboard.readText()").split() == wanted.split()
     opened.keyboard.press("Escape")
     expect(box).to_be_hidden()
 
 
 def test_who_copies_hears_it_and_reads_it(tab):
-    opened = tab.open("it/masks/causal/")
+    opened = tab.open("zh/masks/causal/")
     opened.locator(".cell-tools [data-copy]").first.click()
     said = opened.locator("#said")
-    expect(said).to_have_text(text("it", "copied"))
+    expect(said).to_have_text(text("zh", "copied"))
     expect(said).to_be_in_viewport(ratio=1)
     assert said.bounding_box()["height"] > 20
     expect(said).to_have_text("")
@@ -155,21 +185,29 @@ def test_where_nothing_can_be_copied_the_program_is_shown(tab):
     assert opened.evaluate("`${getSelection()}`").split() == box.locator("code").text_content().split()
 
 
-def test_folded_answers_are_printed(tab):
+# --- on paper, and without scripts ----------------------------------------------------------------
+
+
+def test_paper_has_the_article_with_its_answers_and_no_menus(tab):
     opened = tab.open("masks/causal/")
     assert opened.locator("details:not([open])").count() > 3
+    opened.emulate_media(media="print")
     opened.evaluate("dispatchEvent(new Event('beforeprint'))")
     expect(opened.locator("details:not([open])")).to_have_count(0)
+    for part in (".md-header", ".md-nav--primary", ".md-nav--secondary", ".skip", ".pages", ".headerlink"):
+        expect(opened.locator(part).first).to_be_hidden()
+    expect(opened.locator("article")).to_be_visible()
 
 
-def test_a_wide_table_moves_sideways_in_its_box_and_by_keyboard(tab):
-    tab.page.set_viewport_size({"width": 200, "height": 800})
-    opened = tab.open("masks/multihead-attention/")
-    box = opened.locator(".wide").first
-    assert box.evaluate("box => box.scrollWidth > box.clientWidth")
-    box.focus()
-    opened.keyboard.press("ArrowRight")
-    opened.wait_for_function("box => box.scrollLeft > 0", arg=box.element_handle())
+def test_on_paper_a_cell_a_figure_and_a_table_stay_whole_and_a_heading_with_its_text(tab):
+    opened = tab.open("masks/causal/")
+    opened.emulate_media(media="print")
+    broken = """() => [...document.querySelectorAll("article :is(.highlight, .output, .picture, .wide, .explorer)")]
+        .filter(part => getComputedStyle(part).breakInside !== "avoid").map(part => part.className)"""
+    assert opened.evaluate(broken) == []
+    parted = """() => [...document.querySelectorAll("article :is(h2, h3)")]
+        .filter(part => getComputedStyle(part).breakAfter !== "avoid").map(part => part.textContent)"""
+    assert opened.evaluate(parted) == []
 
 
 @pytest.mark.parametrize(("width", "menu"), [(1300, False), (390, True)])

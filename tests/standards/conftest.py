@@ -1,3 +1,3 @@
-from tests.browser.conftest import built, server
+from tests.browser.conftest import built, once, server
 
-__all__ = ["built", "server"]
+__all__ = ["built", "once", "server"]
