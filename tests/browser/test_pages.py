@@ -22,7 +22,7 @@ CODE = "article .language-python"
 # The words of the article outside code, which may hold a $ of its own.
 PROSE = """() => {
     const article = document.querySelector("article").cloneNode(true)
-    article.querySelectorAll("code, math, svg").forEach(element => element.remove())
+    article.querySelectorAll("code, math, script, svg").forEach(element => element.remove())
     return article.textContent
 }"""
 
