@@ -32,12 +32,12 @@ LOOKS = "assert '{}' in p.read_cells(p.ROOT / 'snippets/a/b.md')[0].code"
 
 
 @pytest.mark.parametrize("counted", PAGES)
-def test_the_tests_of_a_page_catch_its_mutants_or_a_reason_is_written(counted):
+def test_no_more_than_one_mutant_in_twenty_lives_or_one_and_each_with_a_reason(counted):
     made, caught, stopped, digest = PAGES[counted]
     again = f"nox -s mutants -- {counted}"
     assert digest == mutants.digest(counted), f"the code or tests of {counted} have changed since the count: {again}"
     survivors = [name for name in REASONS if name[0] == counted]
-    assert len(survivors) == made - caught - stopped
+    assert len(survivors) == made - caught - stopped <= max(made / 20, 1)
     assert [name for name in survivors if REASONS[name] == mutants.NO_REASON] == []
 
 
