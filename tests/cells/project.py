@@ -42,6 +42,9 @@ class Project:
         path.write_text(text, encoding="utf-8")
         return path
 
+    def read(self, name):
+        return (self.folder / name).read_text(encoding="utf-8")
+
     def add(self, slug, *cells):
         """A snippet file, and a page that shows its cells; a cell is its name, its code and perhaps its output."""
         names = [name for name, *_ in cells]

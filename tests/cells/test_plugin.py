@@ -64,6 +64,19 @@ GOOD = {
     ],
 }
 
+# Each changes torch for good: (how, what a cell of a later page prints all the same)
+WORLDS = {
+    "hook": (
+        "torch.nn.modules.module.register_module_forward_hook(lambda *_: torch.zeros(1))\n",
+        ("print(torch.nn.Identity()(inputs[0]))\n", "tensor([1., 2.])\n"),
+    ),
+    "softmax": (
+        "torch.softmax = lambda x, dim: x\n",
+        ("print(torch.softmax(torch.zeros(2), dim=-1))\n", "tensor([0.5000, 0.5000])\n"),
+    ),
+    "denormals": ("torch.set_flush_denormal(True)\n", ("print(torch.tensor(1e-40) * 1 > 0)\n", "tensor(True)\n")),
+}
+
 # slug: (cells, the line that is named, words of the message)
 BAD = {
     "a-digit": (
@@ -213,7 +226,22 @@ BAD = {
         11,
         "writes to stderr: 2",
     ),
-    "a-skip": ([SETUP, ("skip", "import pytest\n\nprint(1)\npytest.skip('no')\n", "1\n")], "", "skips itself"),
+    "a-skip": ([SETUP, ("skip", "import pytest\n\nprint(1)\npytest.skip('no')\n", "1\n")], 15, "Skipped: no"),
+    "an-exit": (
+        [SETUP, ("exit", "import os\n\nprint(1)\nos._exit(0)\n", "1\n")],
+        11,
+        "the cell 'exit' ends Python with status 0; let it run to its end",
+    ),
+    "a-kill": (
+        [SETUP, ("kill", "import os\n\nprint(1)\nos.kill(os.getpid(), 9)\n", "1\n")],
+        11,
+        "the cell 'kill' ends Python by SIGKILL",
+    ),
+    "a-crash": (
+        [SETUP, ("crash", "import ctypes\n\nprint(1)\nctypes.string_at(0)\n", "1\n")],
+        15,
+        "the cell 'crash' ends Python by SIGSEGV",
+    ),
     "an-equal-size": (
         [SETUP, ("sizes", "B = T\nprint(B)\n", "3\n")],
         "",
@@ -245,6 +273,8 @@ BAD = {
         "the cell 'time' prints nothing",
     ),
 }
+
+LIMIT = "\ntools.cells.apart.SECONDS = 3\n"
 
 NOT_READ = {
     "a-fence-that-would-be-skipped": cell("x", "1\n").replace("```python", "```py"),
@@ -298,6 +328,28 @@ def test_a_fault_is_named_with_its_line(bad, slug):
     assert f"snippets/{slug}.md:{line}" in bad[test]
     assert words in bad[test]
     assert not bad[f"{slug}::setup"], "only the wrong cell fails"
+
+
+def test_what_a_cell_changes_in_torch_reaches_no_other_page(tmp_path):
+    project = Project(tmp_path)
+    project.add("changes", SETUP, *((name, f"{how}print(T)\n", "3\n") for name, (how, _) in WORLDS.items()))
+    project.add("later", SETUP, *((name, *seen) for name, (_, seen) in WORLDS.items()))
+    status, text, _ = project.pytest("snippets")
+    assert status == 0, text
+
+
+def test_an_endless_cell_ends_and_is_named_with_the_line_where_it_was(tmp_path):
+    project = Project(tmp_path)
+    project.write("conftest.py", "import tools.cells.apart\n\n" + project.read("conftest.py") + LIMIT)
+    endless = (
+        "def wait():\n    while True:\n        try:\n            1\n        except BaseException:\n            1\n"
+    )
+    project.add("page", SETUP, ("wait", endless), ("sums", PRINT_SUMS, SUMS), ("endless", "print(1)\nwait()\n", "1\n"))
+    _, _, messages = project.pytest("snippets")
+    assert re.match(
+        r"snippets/page\.md:1[3-7]: the cell 'endless' is not done after 3 seconds", messages["page::endless"]
+    )
+    assert messages["page::sums"] == ""
 
 
 @pytest.mark.parametrize("slug", NOT_READ)

@@ -8,12 +8,14 @@ import io
 import linecache
 import os
 import random
-import shutil
 import sys
 import tempfile
+import traceback
 import types
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from unittest import mock
 
 import numpy
@@ -21,10 +23,9 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tools.cells.shapes import CHECK, LAST, ShapeError, checker, instrument
-from tools.cells.source import at_their_lines
+from tools.cells.source import Cell, at_their_lines
 
 THREADS = torch.get_num_threads()
-FOLDER = tempfile.TemporaryDirectory()  # where cells run
 
 
 class CellError(AssertionError):
@@ -50,7 +51,8 @@ class Output(io.StringIO):
 class Run:
     """What a run printed, cell by cell, and where the shape comments stand that it has and executed.
 
-    `draws` holds, for each cell that moved the random generator, the state in which it left it.
+    `draws` holds, for each cell that moved the random generator, the state in which it left it. `namespace` has what
+    the cells define; that of a run in another process, the integers alone.
     """
 
     namespace: dict
@@ -60,8 +62,34 @@ class Run:
     executed: set = field(default_factory=set)
 
 
-def run(path, cells, device="cpu", seed=1):
-    """Run cells one after the other in one namespace; none may change what a shared cell before it defined."""
+def attempt(
+    path: Path, cells: list[Cell], device: str = "cpu", seed: int = 1, begin=lambda cell: None
+) -> Run | CellError:
+    """The run of cells, or what to tell a person of the one that failed: a broken rule, or its traceback."""
+    try:
+        return run(path, cells, device, seed, begin)
+    except KeyboardInterrupt:
+        raise
+    except CellError as error:
+        return error
+    except BaseException as error:  # a skip and an exit are no Exception
+        return CellError(as_told(error, {cell.path for cell in cells}))
+
+
+def as_told(error, files):
+    """The line of the cells at which an error came up, its words, and the way there through the cells."""
+    way = traceback.extract_tb(error.__traceback__)
+    way = traceback.StackSummary.from_list(frame for frame in way if frame.filename in files)
+    where = f"{way[-1].filename}:{way[-1].lineno}: " if way else ""
+    words = "".join(traceback.format_exception_only(error)).strip()
+    return "\n".join([f"{where}{words}", "", *way.format()]).rstrip()
+
+
+def run(path: Path, cells: list[Cell], device: str = "cpu", seed: int = 1, begin: Callable = lambda cell: None) -> Run:
+    """Run cells one after the other in one namespace; none may change what a shared cell before it defined.
+
+    `begin` is called with each cell before it runs.
+    """
     module = types.ModuleType("__main__")
     module.__file__ = str(path)
     result, lies, shared = Run(vars(module)), [], {}
@@ -72,6 +100,7 @@ def run(path, cells, device="cpu", seed=1):
     result.namespace[LAST] = refuse_echo
     with contained(module), known_state(device, seed):
         for number, cell in enumerate(cells):
+            begin(cell)
             who = f"{cell.path}:{cell.fence}: the cell {cell.name!r}"
             code, comments = compiled(cell)
             result.comments |= comments
@@ -86,7 +115,7 @@ def run(path, cells, device="cpu", seed=1):
                     raise CellError(str(lies[0])) from None
             end = torch.default_generator.get_state()
             if not torch.equal(start, end):
-                result.draws[cell.name] = end
+                result.draws[cell.name] = bytes(end.tolist())
             refuse_changes(shared, result.namespace, who)
             if cell.shared and not output.getvalue():  # one that prints only lacks its output
                 shared |= snapshot(before, result.namespace)
@@ -134,17 +163,16 @@ def contained(module):
     """Keep what a program does to the interpreter: `__main__`, the environment, the working directory, its files."""
     main = sys.modules["__main__"]
     sys.modules["__main__"] = module
-    try:
-        with mock.patch.dict(os.environ, MPLBACKEND="agg"), contextlib.chdir(FOLDER.name):
-            yield
-    finally:
-        sys.modules["__main__"] = main
-        if pyplot := sys.modules.get("matplotlib.pyplot"):
-            pyplot.close("all")
-    if left := os.listdir(FOLDER.name):
-        shutil.rmtree(FOLDER.name)
-        os.mkdir(FOLDER.name)
-        raise CellError(f"{module.__file__}: a cell leaves files behind: {', '.join(left)}")
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            with mock.patch.dict(os.environ, MPLBACKEND="agg"), contextlib.chdir(folder):
+                yield
+        finally:
+            sys.modules["__main__"] = main
+            if pyplot := sys.modules.get("matplotlib.pyplot"):
+                pyplot.close("all")
+        if left := os.listdir(folder):
+            raise CellError(f"{module.__file__}: a cell leaves files behind: {', '.join(left)}")
 
 
 @contextlib.contextmanager

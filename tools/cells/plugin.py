@@ -18,7 +18,8 @@ import torch
 from pytest_codeblocks import plugin as codeblocks
 
 from tools.cells import compare
-from tools.cells.execute import CellError, Run, compiled, run
+from tools.cells.apart import Nursery
+from tools.cells.execute import CellError, Run, attempt, compiled
 from tools.cells.labels import refuse_misfit
 from tools.cells.randomness import DISPATCH_KEYS, draw_on_the_cpu
 from tools.cells.record import read_record, write_atomically, write_record
@@ -37,6 +38,7 @@ from tools.markdown import file_of_text
 
 LEGEND = {"B", "H", "Hkv", "T", "Tq", "Tk", "D", "E", "V"}
 passed, prints, ended = pytest.StashKey[dict](), pytest.StashKey[dict](), pytest.StashKey[int]()
+nursery = pytest.StashKey[Nursery]()
 
 
 def pytest_addoption(parser):
@@ -55,11 +57,17 @@ def pytest_configure(config):
     if (config.option.record or config.option.update) and getattr(config.option, "numprocesses", None):
         raise pytest.UsageError("--update and --record write files from one process; leave out -n")
     if device == "cpu":
+        config.stash[nursery] = Nursery()
         return
     if device == "sim" and config.option.record:
         raise pytest.UsageError("--record: the pretend accelerator proves nothing to a reader; leave out --device sim")
     check_device(device)
     make_ready(config)
+
+
+def pytest_unconfigure(config):
+    if nursery in config.stash:
+        config.stash[nursery].close()
 
 
 def make_ready(config):
@@ -156,20 +164,29 @@ class SnippetFile(codeblocks.MarkdownFile):
             raise self.CollectError(str(error)) from None
 
     def run(self, cells, seed):
-        """Run cells; those of a program whose last one needs this device run as a reader runs them."""
-        if not cells[-1].needs:
-            return run(self.file, cells, self.config.option.device, seed)
-        with as_readers_have_it(self.config):
-            return run(self.file, cells, seed=seed)
+        """Run cells, on the CPU in a process of their own; `CellError` for what fails.
+
+        On an accelerator they share one process, since each would take seconds to set up the accelerator. Those of a
+        program whose last one needs it run as a reader runs them.
+        """
+        device = self.config.option.device
+        if device == "cpu":
+            return self.config.stash[nursery].run(self.file, cells, seed)
+        if cells[-1].needs:
+            with as_readers_have_it(self.config):
+                result = attempt(self.file, cells, seed=seed)
+        else:
+            result = attempt(self.file, cells, device, seed)
+        if isinstance(result, CellError):
+            raise result
+        return result
 
     @functools.cached_property
     def notebook(self):
         """The run of all cells one after the other, which is the second run of each; or the error that ended it."""
         try:
             return self.run(self.cells_anywhere, seed=2)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # a skip and an exit are no Exception
+        except CellError as error:
             return error
 
     def passed(self, name):
@@ -257,7 +274,7 @@ class CellTest(codeblocks.TestBlock):
                 f"{where} prints something else each time, or after other cells; "
                 "put torch.manual_seed(...) above all that draws"
             )
-        if name in first.draws and not torch.equal(first.draws[name], again.draws[name]):
+        if name in first.draws and first.draws[name] != again.draws[name]:
             raise CellError(f"{where} draws random numbers without a seed of its own; put torch.manual_seed(...) first")
 
     def repr_failure(self, excinfo):
@@ -310,19 +327,16 @@ def refuse_equal_sizes(namespace, path):
 
 
 def failure_text(item, excinfo):
-    """The sentence of a broken rule; for any other error, a traceback into the file."""
+    """The sentence of a broken rule, or the traceback into a cell; for an error of ours, what pytest says."""
     if isinstance(excinfo.value, (CellError, SourceError)):
         return str(excinfo.value)
-    excinfo.traceback = excinfo.traceback.cut(path=item.path)
-    return pytest.Item.repr_failure(item, excinfo, "short")
+    return pytest.Item.repr_failure(item, excinfo)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
-    """A cell cannot skip itself; the notebook of a file knows which cells have failed; tests that ended are counted."""
+    """The notebook of a file knows which cells have failed; tests that ended are counted."""
     report = yield
-    if isinstance(item, (CellTest, NotebookTest)) and report.skipped and call.when == "call":
-        report.outcome, report.longrepr = "failed", f"{item.parent.file}: the cell {item.name!r} skips itself"
     if isinstance(item, CellTest) and report.failed:
         item.parent.failing.append(item.name)
     if call.when == "teardown":
