@@ -197,17 +197,22 @@ class NotCounted(Exception):
     """The tests of a page fail although its code means the same; the message says which."""
 
 
-def controls(slug: str) -> list[Notes]:
-    """What the tests note of the cells of a page written otherwise; `NotCounted` unless they pass."""
-    cells = mutated_cells(slug)
-    unchanged, *others = ({cell.name: change(cell.code) for cell in cells} for change in (str, reprinted, respaced))
-    noted = tried([Notes(slug, codes) for codes in others])
-    if failed := next((notes.failed for notes in noted if notes.status != 0), None):
-        [before] = tried([Notes(slug, unchanged)])
-        if before.status != 0:
-            raise NotCounted(f"{before.failed or tests_of(slug)} fails before anything is changed; mend it first")
-        raise NotCounted(f"{failed} fails when the cells are only written otherwise; it must not look at their text")
-    return noted
+def controls(slug: str) -> dict:
+    """The seconds of each test of a page, which must pass on its cells written otherwise, and in the order of these."""
+    cells, seconds = mutated_cells(slug), {}
+    for change in (reprinted, respaced):
+        [notes] = tried([Notes(slug, {cell.name: change(cell.code) for cell in cells}, seconds)])
+        if notes.status != 0:
+            raise NotCounted(refusal(slug, notes.failed))
+        seconds = notes.seconds
+    return seconds
+
+
+def refusal(slug, failed):
+    [before] = tried([Notes(slug, {})])
+    if before.status != 0:
+        return f"{before.failed or tests_of(slug)} fails before anything is changed; mend it first"
+    return f"{failed or tests_of(slug)} fails when the cells are only written otherwise; it must not look at their text"
 
 
 def reprinted(code):
@@ -222,8 +227,8 @@ def respaced(code):
 
 def count(slug: str) -> list[tuple[Mutant, Notes]]:
     """The mutants of a page with what its tests note of each."""
-    seconds = controls(slug)[0].seconds
-    mutants, limit = mutants_of(slug), 60 + 5 * sum(seconds.values())
+    seconds = controls(slug)
+    mutants, limit = mutants_of(slug), 60 + 3 * sum(seconds.values())
     return list(zip(mutants, tried([Notes(slug, {mutant.cell: mutant.code}, seconds) for mutant in mutants], limit)))
 
 
