@@ -1,58 +1,194 @@
-"""The numbers that the prose of a page quotes are those that its cells print."""
+"""The numbers in the prose: the same in every language, and those that the cells of the page print."""
 
+import math
 import re
+from decimal import Decimal
+from functools import cache
 from pathlib import Path
 
 import pytest
+import torch
 
-from tools.cells.source import INCLUDE, read_cells, resolve
+from tests.configuration import PAGES, ROOT, page_file
+from tools.cells.source import read_cells, resolve
+from tools.markdown import TOP, Page, parse, read
 
-ROOT = Path(__file__).parents[2]
-PAGES = sorted(path.relative_to(ROOT / "docs").as_posix() for path in ROOT.glob("docs/*/**/*.md"))
-NUMBER = re.compile(r"(?<![\d.,])\d+[.,]\d{3,}(?![\d.,]?\d)")
-NOT_PROSE = re.compile(r"\$\$.*?\$\$|\$[^$\n]*\$|\]\([^)\s]*\)|<[^>]*>|https?://\S+", re.DOTALL)
+SCALES = {"trillion": 12, "mila miliardi": 12, "万亿": 12, "billion": 9, "miliardi": 9, "亿": 8}
+SCALES |= {"million": 6, "milioni": 6, "万": 4}
+UNITS = {"毫秒": "ms"} | {unit: unit for unit in ["KiB", "MiB", "GiB", "kB", "MB", "GB", "ms", "µs", "%"]}
+GAP = "[ \u00a0\u202f\n]"
+NUMBER = re.compile(
+    rf"((?:minus |meno |负 ?|(?<![\w)])[-−])?)(\d+(?:[\u00a0\u202f,]\d{{3}}(?!\d))*(?:\.\d+)*)"
+    rf"(?:{GAP}({'|'.join(SCALES)})(?!th))?(?:{GAP}?({'|'.join(UNITS)}))?"
+)
+MONTH = re.compile(r"(?<=\d{4} 年) \d+ 月")  # other languages have a word for it
 
 
-def printed(slug, cell):
-    """The numbers that a cell prints, as they stand in its output."""
+def texts(page: Page):
+    """The description and each block, a mark in place of code and formulas, with its section and its line."""
+    yield TOP, 2, page.front.get("description", "")
+    for block in page.blocks:
+        instead = {"words": str, "break": lambda _: "\n"}
+        said = "".join(instead.get(piece.kind, lambda _: "\0")(piece.text) for piece in block.pieces)
+        yield block.section, block.line, MONTH.sub("", said)
+
+
+def numbers(page: Page):
+    """Each number of a page as its section, its line, and how every language writes it: sign, digits, unit."""
+    for section, line, text in texts(page):
+        for found in NUMBER.finditer(text):
+            sign, digits, scale, unit = found.groups(default="")
+            value = re.sub("[\u00a0\u202f,]", "", digits)
+            value = f"{Decimal(value).scaleb(SCALES[scale]):f}" if scale else value
+            written = f"{'-' if sign else ''}{value}{UNITS.get(unit, '')}"
+            yield section, line + text.count("\n", 0, found.start()), written
+
+
+def by_section(page: Page):
+    """For each section the line of each number, in the order in which they come first."""
+    found = {name: {} for name in page.sections}
+    for section, line, number in numbers(page):
+        found[section].setdefault(number, line)
+    return found
+
+
+def differences(original: Page, translation: Page):
+    """Where a section has other numbers than in English, or its decimals in another order: a sentence for each."""
+    ours, theirs = by_section(original), by_section(translation)
+    for name, section in translation.sections.items():
+        for number in ours[name].keys() ^ theirs[name].keys():
+            here, says = (theirs[name][number], "adds") if number in theirs[name] else (section.line, "lacks")
+            yield f"{translation.path}:{here}: the section {name!r} {says} {number}; compare {original.path}"
+        one, other = ([number for number in found[name] if "." in number] for found in (ours, theirs))
+        if one != other and set(one) == set(other):
+            yield f"{translation.path}:{section.line}: {name!r} says {other} in this order; {original.path} says {one}"
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_numbers_of_a_section_are_the_same_in_every_language(name, translation):
+    assert list(differences(read(page_file("en", name)), read(page_file(translation, name)))) == []
+
+
+# --- decimals ------------------------------------------------------------------------------------------
+
+
+@cache
+def printed(slug: str, cell: str) -> list[float]:
+    """The decimals that a cell prints."""
     output = next(found.output for found in read_cells(ROOT / "snippets" / f"{slug}.md") if found.name == cell)
-    return re.findall(r"\d+\.\d+", output)
+    return [float(number) for number in re.findall(r"\d+\.\d+", output)]
 
 
-COMPUTED = {  # page: {a number that none of its cells prints: how it follows from numbers that a cell prints}
-    "index": {"1.2970": lambda: max(printed("foundations/weighted-average", "columns"), key=float)},
-    "masks/causal": {"0.2379": lambda: printed("foundations/weighted-average", "context")[1]},
+LARGEST = f"{math.log(torch.finfo(torch.float32).max):.1f}"  # whose exponential float32 can hold
+COMPUTED = {  # page: {a decimal that none of its cells prints: how it follows from what a cell prints, or from torch}
+    "index": {"1.2970": lambda: f"{max(printed('foundations/weighted-average', 'columns')):.4f}"},
+    "masks/causal": {
+        "0.2379": lambda: f"{printed('foundations/weighted-average', 'context')[1]:.4f}",
+        "1.72": lambda: f"{printed('masks/causal', 'weights')[7] / printed('masks/causal', 'weights')[6]:.2f}",
+    },
+    "foundations/softmax": {
+        "88.7": lambda: LARGEST,
+        "11.1": lambda: f"{math.log(torch.finfo(torch.float16).max):.1f}",
+        "87.4": lambda: f"{math.ceil(-10 * math.log(torch.finfo(torch.float32).tiny)) / 10:.1f}",
+    },
+    "foundations/scale": {"0.01": lambda: f"{0.30 / 32:.2f}"},
+    "cross/capstone": {"88.7": lambda: LARGEST},
 }
+FROM_ELSEWHERE = {  # page: {a decimal that nothing here computes: where it comes from}
+    "foundations/softmax": {"151.29": "the report that the sentence links to"},
+    "foundations/scale": {"0.86": "the report that the sentence links to"},
+    "masks/causal": {"1.7": "the paper that the sentence links to", "1.8": "the same paper"},
+    "masks/polarity": {"0.41": "an answer that tests/pages/masks/test_polarity.py computes"},
+    "cross/capstone": {"0.5": "a rate that the probe does not take"},
+    "labs/watch-alignment": {"0.05": "read off the figure", "0.39": "what the changed line gives"},
+    "verified": {"1.3": "the tolerance of the runner, in millionths"},
+}
+VERSION = re.compile(r"(?:[tT]orch|transformers|attention|Llama|[Vv]ersion|section|since|CC BY)\s*$")
 
 
-def quoted(page):
-    """The numbers with three and more decimals in the prose of a page."""
-    lines = (ROOT / "docs" / page).read_text(encoding="utf-8").splitlines()
-    prose = "\n".join(line for line in lines if not INCLUDE.fullmatch(line))
-    return set(NUMBER.findall(NOT_PROSE.sub(" ", prose)))
+def decimals(page: Page):
+    """Each decimal of the prose, as it is written, with its line; numbers of versions and sections are none."""
+    for _, line, text in texts(page):
+        for found in re.finditer(r"(?<![\w.])\d+\.\d+(?![\w.]*\.\d)", text):
+            if not VERSION.search(text[: found.start()]):
+                yield line + text.count("\n", 0, found.start()), found[0]
 
 
-def explained(page):
-    """The numbers that the cells on a page print, and those that are computed from printed numbers."""
-    cells = resolve(ROOT / "docs" / page, ROOT / "snippets")
-    computed = {compute() for compute in COMPUTED.get(slug_of(page), {}).values()}
-    return computed.union(*(re.findall(r"\d+\.\d+", cell.output or "") for cell in cells))
+def is_printed(number: str, values: list[float]) -> bool:
+    """Whether one of these values is written like this, rounded or in per cent."""
+    slack = 0.5 * 10 ** -len(number.partition(".")[2]) + 1e-9
+    return any(abs(abs(value) * scale - float(number)) <= slack for value in values for scale in (1, 100))
 
 
-def slug_of(page):
-    return page.split("/", 1)[1].removesuffix(".md")
+def unprinted(page: Page, slug: str):
+    """The decimals that no cell of a page prints and nothing explains: a sentence for each."""
+    outputs = " ".join(cell.output or "" for cell in resolve(page.path, ROOT / "snippets"))
+    values = [float(number) for number in re.findall(r"\d+(?:\.\d+)?(?:e[-+]?\d+)?", outputs)]
+    known = {compute() for compute in COMPUTED.get(slug, {}).values()} | FROM_ELSEWHERE.get(slug, {}).keys()
+    for line, number in decimals(page):
+        if number not in known and not is_printed(number, values):
+            yield f"{page.path}:{line}: no cell of the page prints {number}; mend it, or explain it in this test"
 
 
-def test_there_are_pages():
-    assert PAGES
+@pytest.mark.parametrize("name", PAGES)
+def test_a_decimal_in_the_prose_is_printed_by_a_cell_of_the_page(name):
+    """In English; the other languages have the same numbers."""
+    assert list(unprinted(read(page_file("en", name)), name)) == []
 
 
-@pytest.mark.parametrize("path", PAGES)
-def test_a_number_in_the_prose_is_printed_by_a_cell_of_the_page(path):
-    assert sorted(quoted(path) - explained(path)) == []
+@pytest.mark.parametrize("name", sorted({*COMPUTED, *FROM_ELSEWHERE}))
+def test_a_decimal_that_no_cell_prints_is_in_the_prose_and_what_it_is_said_to_be(name):
+    found = {number for _, number in decimals(read(page_file("en", name)))}
+    assert {number: compute() for number, compute in COMPUTED.get(name, {}).items()} == {
+        number: number for number in COMPUTED.get(name, {})
+    }
+    assert COMPUTED.get(name, {}).keys() | FROM_ELSEWHERE.get(name, {}).keys() <= found
 
 
-@pytest.mark.parametrize("name", COMPUTED)
-def test_a_computed_number_is_what_it_is_said_to_be_and_is_quoted(name):
-    assert [number for number, compute in COMPUTED[name].items() if compute() != number] == []
-    assert COMPUTED[name].keys() <= quoted(f"en/{name}.md")
+# --- planted -------------------------------------------------------------------------------------------
+
+ENGLISH = """# Title
+
+The ratio is 1.72, that of 36 scores to minus 0.5.
+
+## Cost {#cost}
+
+1 GiB, or 12\u00a0000 tokens in March 2021, and 2 times 100 million. From 0.3 to 0.6.
+"""
+CHINESE = """# 标题
+
+比值是 1.72，36 个分数，−0.5。
+
+## 代价 {#cost}
+
+2021 年 3 月，12\u00a0000 个词元，或 1 GiB，2 乘 1 亿。从 0.3 到 0.6。
+"""
+
+
+def test_other_words_around_the_same_numbers_are_no_difference():
+    assert list(differences(parse(ENGLISH, Path("en.md")), parse(CHINESE, Path("zh.md")))) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("1.72", "1.27", "zh.md:3: the section 'top' adds 1.27; compare en.md"),
+        ("36 个", "63 个", "zh.md:3: the section 'top' adds 63; compare en.md"),
+        ("−0.5", "0.5", "zh.md:1: the section 'top' lacks -0.5; compare en.md"),
+        ("1 GiB", "2 GiB", "zh.md:7: the section 'cost' adds 2GiB; compare en.md"),
+        ("1 GiB", "1 MiB", "zh.md:7: the section 'cost' adds 1MiB; compare en.md"),
+        ("1 亿", "1 万", "zh.md:7: the section 'cost' adds 10000; compare en.md"),
+        ("12\u00a0000", "21\u00a0000", "zh.md:7: the section 'cost' adds 21000; compare en.md"),
+        ("0.3 到 0.6", "0.6 到 0.3", "zh.md:5: 'cost' says ['0.6', '0.3'] in this order; en.md says ['0.3', '0.6']"),
+    ],
+)
+def test_another_number_is_named_with_its_line(old, new, message):
+    assert old in CHINESE
+    translation = parse(CHINESE.replace(old, new), Path("zh.md"))
+    assert message in list(differences(parse(ENGLISH, Path("en.md")), translation))
+
+
+def test_a_decimal_that_nothing_prints_is_named_with_its_line():
+    page = read(page_file("en", "masks/causal"))
+    [fault] = unprinted(parse(page.text.replace("1.72", "1.27"), page.path), "masks/causal")
+    assert re.match(r"docs/en/masks/causal\.md:\d+: no cell of the page prints 1\.27; mend it", fault)
