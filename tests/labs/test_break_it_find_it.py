@@ -25,10 +25,10 @@ VERDICTS = {
     "top left": "cache",
     "zero scores": "causality padding empty cross cache gradient sdpa",
 }
-HIDE = "scores = scores.masked_fill(~mask, -torch.inf)"
-OFFSET = "return mask.tril(len(mask.T) - len(mask))"
+HIDE = "scores = scores.masked_fill(~visible, -torch.inf)"
+OFFSET = "return visible.tril(len(visible.T) - len(visible))"
 MENDED = {  # the cell, the culprit's line, and the right one
-    "-1e9": ("weigh", "scores = scores.masked_fill(~mask, -1e9)", HIDE),
+    "-1e9": ("weigh", "scores = scores.masked_fill(~visible, -1e9)", HIDE),
     "K and V swapped": (
         "others",
         "queries, values, keys = Attention.project(self, inputs, source)",
@@ -39,19 +39,23 @@ MENDED = {  # the cell, the culprit's line, and the right one
         "return weights * kept / (rate or 1) @ values",
         "return weights * kept / (1 - rate) @ values",
     ),
-    "flipped in place": ("visible", "hidden = is_real.logical_not_()", "hidden = is_real.logical_not()"),
-    "open cache": ("others", "return mask.tril() if len(mask) == len(mask.T) else mask", OFFSET),
+    "flipped in place": ("visible", "masked = is_real.logical_not_()", "masked = is_real.logical_not()"),
+    "open cache": ("others", "return visible.tril() if len(visible) == len(visible.T) else visible", OFFSET),
     "open in eval": ("visible", "if self.causal and self.training:", "if self.causal:"),
-    "padding ignored": ("visible", "return mask", "return mask if is_real is None else mask & is_real[:, None, None]"),
+    "padding ignored": (
+        "visible",
+        "return visible",
+        "return visible if is_real is None else visible & is_real[:, None, None]",
+    ),
     "query softmax": (
         "weigh",
         "return scores.softmax(dim=-2).nan_to_num()",
         "return scores.softmax(dim=-1).nan_to_num()",
     ),
     "scaled by width": ("others", "width = self.to_queries.in_features", "width = queries.shape[-1]"),
-    "thrown away": ("weigh", "scores.masked_fill(~mask, -torch.inf)", HIDE),
-    "top left": ("others", "return mask.tril()", OFFSET),
-    "zero scores": ("weigh", "scores = scores.masked_fill(~mask, 0)", HIDE),
+    "thrown away": ("weigh", "scores.masked_fill(~visible, -torch.inf)", HIDE),
+    "top left": ("others", "return visible.tril()", OFFSET),
+    "zero scores": ("weigh", "scores = scores.masked_fill(~visible, 0)", HIDE),
 }
 
 
