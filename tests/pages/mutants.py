@@ -16,7 +16,7 @@ on, two controls must pass all tests, or the page is not counted: its cells repr
 with other spaces and no comments. Whatever does not end within a limit is stopped, and counted apart.
 
 The result is `tests/pages/mutants.md`. It lists what no test catches, each with a reason that a person writes there in
-place of `?`. `tests/structure/test_mutants.py` lets one in twenty live on a page, or a single one, and asks for these
+place of `?`. `tests/structure/test_mutants.py` lets one in twenty live on a page, or three, and asks for these
 reasons, and for counts that are those of the code and the tests as they are.
 """
 

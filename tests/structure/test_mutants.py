@@ -32,12 +32,12 @@ LOOKS = "assert '{}' in p.read_cells(p.ROOT / 'snippets/a/b.md')[0].code"
 
 
 @pytest.mark.parametrize("counted", PAGES)
-def test_no_more_than_one_mutant_in_twenty_lives_or_one_and_each_with_a_reason(counted):
+def test_one_mutant_in_twenty_may_live_or_three_and_each_has_a_reason(counted):
     made, caught, stopped, digest = PAGES[counted]
     again = f"nox -s mutants -- {counted}"
     assert digest == mutants.digest(counted), f"the code or tests of {counted} have changed since the count: {again}"
     survivors = [name for name in REASONS if name[0] == counted]
-    assert len(survivors) == made - caught - stopped <= max(made / 20, 1)
+    assert len(survivors) == made - caught - stopped <= max(made / 20, 3)
     assert [name for name in survivors if REASONS[name] == mutants.NO_REASON] == []
 
 
