@@ -1,0 +1,146 @@
+"""What a page may hold: its HTML has these elements and attributes, and leads to nothing but https and other pages."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from xml.etree import ElementTree
+
+import markdown
+import nh3
+import pytest
+from bs4 import BeautifulSoup
+from bs4.element import Comment, Tag
+
+from tests.configuration import CONFIG, LANGUAGES, page_file
+from tools.markdown import Page, parse, read
+from tools.site.checks import flat
+
+KINDS = {"note", "tip", "warning", "danger", "question", "success", "example", "info", "bug", "abstract", "quote"}
+INLINE = {"a", "br", "code", "em", "img", "span", "strong"}
+BLOCKS = {"details", "div", "h1", "h2", "h3", "hr", "li", "ol", "p", "pre", "summary", "ul"}
+TABLES = {"table", "tbody", "td", "th", "thead", "tr"}
+MAY_HOLD = {
+    "tags": INLINE | BLOCKS | TABLES,
+    "attributes": {
+        "a": {"href", "id", "state"},  # the place and the first state of an explorer
+        "img": {"src", "alt"},
+        **{heading: {"id"} for heading in ("h1", "h2", "h3")},
+    },
+    "allowed_classes": {
+        "div": {"admonition", "arithmatex", *KINDS},
+        "details": KINDS,
+        "p": {"admonition-title"},
+        "pre": {"highlight"},
+        "code": {"language-sh"},
+        "span": {"arithmatex"},
+    },
+    "url_schemes": {"https"},
+    "link_rel": None,
+}
+WORDS_MAY_HOLD = {
+    "tags": {"a", "time"},
+    "attributes": {"a": {"href", "rel"}},
+    "url_schemes": {"https"},
+    "link_rel": None,
+}
+IN_PICTURES = {"circle", "defs", "g", "marker", "path", "rect", "svg", "text", "tspan"}
+LEFT_OUT = {"pymdownx.snippets"}  # cells are shown as code, whatever they hold
+SETTINGS = {"toc": {"permalink": False}, "pymdownx.highlight": {"use_pygments": False}}
+
+
+@cache
+def converter() -> markdown.Markdown:
+    names = [name for name in CONFIG.markdown_extensions if name not in LEFT_OUT]
+    settings = {name: CONFIG.mdx_configs.get(name, {}) | SETTINGS.get(name, {}) for name in names}
+    return markdown.Markdown(extensions=names, extension_configs=settings)
+
+
+def render(text: str) -> str:
+    """What the site makes of Markdown."""
+    return converter().reset().convert(text)
+
+
+def foreign(html: str, allowed: dict) -> list[str]:
+    """The elements and comments of HTML that the list does not allow as they are."""
+    return list((pieces(html) - pieces(nh3.clean(html, **allowed))).elements())
+
+
+def pieces(html: str) -> Counter:
+    soup = BeautifulSoup(html, "html.parser")
+    comments = (f"<!--{comment}-->" for comment in soup.find_all(string=lambda text: isinstance(text, Comment)))
+    return Counter([*map(opening, soup.find_all(True)), *comments])
+
+
+def opening(element: Tag) -> str:
+    """The first tag of an element."""
+    texts = ((name, " ".join(value) if isinstance(value, list) else value) for name, value in element.attrs.items())
+    return f"<{' '.join([element.name, *sorted(f'{name}={text!r}' for name, text in texts)])}>"
+
+
+def chunks(page: Page) -> Iterator[tuple[int, str]]:
+    """The parts of a page that stand at its left edge, each with its first line and without the cells."""
+    lines = page.text.split("\n")
+    starts = sorted({block.line for block in page.blocks if not lines[block.line - 1].startswith(" ")})
+    cells = {block.line for block in page.of("cell")}
+    for start, end in zip(starts, [*starts[1:], len(lines) + 1]):
+        yield start, "\n".join("" if line in cells else lines[line - 1] for line in range(start, end))
+
+
+def faults(page: Page) -> list[str]:
+    """What a page may not hold, each with its line."""
+    parts = list(chunks(page))
+    found = foreign(render("\n\n".join(text for _, text in parts)), MAY_HOLD)
+    lines = {
+        piece: line for line, text in reversed(parts if found else []) for piece in foreign(render(text), MAY_HOLD)
+    }
+    return [f"{page.path}:{lines.get(piece, page.first_line)}: no page may hold {piece}" for piece in found]
+
+
+def test_a_page_holds_what_it_may(page, language):
+    assert faults(read(page_file(language, page))) == []
+
+
+def test_the_words_of_the_site_hold_what_they_may(language):
+    for key, words in flat(LANGUAGES[language].extra["text"]).items():
+        assert foreign(words, WORDS_MAY_HOLD) == [], f"mkdocs.yml: {key!r} of {language!r}"
+
+
+def test_a_picture_draws_and_does_nothing_else(root):
+    """It becomes a part of the page; a style or a link in it would reach beyond it."""
+    for path in root.glob("docs/assets/*.svg"):
+        for element in ElementTree.parse(path).iter():
+            assert element.tag.rpartition("}")[2] in IN_PICTURES, f"{path}: <{element.tag}>"
+            assert not [name for name in element.attrib if re.match("on|style|.*href", name)], (
+                f"{path}: {element.attrib}"
+            )
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "[a](javascript:alert)",
+        "[a](<java&#115;cript:alert(1)>)",
+        "[a][b]\n\n[b]: javascript:alert",
+        "[a](http://example.org)",
+        '[a](b.md){onclick="alert(1)"}',
+        '*a*{style="position: fixed; inset: 0"}',
+        '*a*{class="search"}',
+        "![a](data:image/svg+xml;base64,PHN2Zz4=)",
+        '<iframe src="https://example.org"></iframe>',
+        '<div style="position: fixed; inset: 0">a</div>',
+        "<style>main { display: none }</style>",
+        '<p onmouseover="alert(1)">a</p>',
+        "<script>alert(1)</script>",
+        "a <b onclick=alert(1)>b</b>",
+        '??? note "<img src=x onerror=alert(1)>"\n\n    a',
+        '<form action="https://example.org"><input name="a"></form>',
+        "<svg onload=alert(1)></svg>",
+        "<!-- a -->",
+        "| a | b |\n|---|---|\n| <object data='a'></object> | b |",
+    ],
+)
+def test_what_no_page_may_hold_is_named_with_its_line(attack):
+    page = parse(f"---\ndescription: A.\n---\n\n# Title\n\nText.\n\n{attack}\n", Path("a.md"))
+    assert [fault for fault in faults(page) if re.match(r"a\.md:(4|9|11): no page may hold <", fault)]
