@@ -105,6 +105,12 @@ def test_large_scores_stay_finite(kind):
     p.finite_rows(lambda case: case.attend(1e3 * case.batch), cases(kind))
 
 
+def test_a_checkpoint_holds_the_three_matrices_transposed():
+    state = PAGE.CausalAttention(3, 2, LIMIT).state_dict()
+    roles = "to_queries", "to_keys", "to_values"
+    assert {name: tuple(tensor.shape) for name, tensor in state.items()} == {f"{role}.weight": (2, 3) for role in roles}
+
+
 def test_a_checkpoint_fits_another_length_unless_the_mask_is_in_it():
     short, long = (PAGE.CausalAttention(3, 2, length) for length in (8, 9))
     long.load_state_dict(short.state_dict())

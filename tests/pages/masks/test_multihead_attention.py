@@ -1,4 +1,4 @@
-"""`nn.MultiheadAttention`: the page's class against it and against plain loops, its three paths, and its defaults."""
+"""`nn.MultiheadAttention`: the page's class against it on each of its three paths, and what its arguments do."""
 
 import math
 
@@ -13,271 +13,79 @@ from tests.pages.exercise import Exercise
 
 SLUG = "masks/multihead-attention"
 PAGE = p.page_code(SLUG, "copy")
-SIZES = p.sizes(B=3, H=3, T=(2, 4), D=3)
 
-# -- cases ---------------------------------------------------------------------------------------
+# -- the class -----------------------------------------------------------------------------------
 
 
-def module(E, H, **options):
-    """An `nn.MultiheadAttention` in float64 whose biases are not 0."""
-    mha = nn.MultiheadAttention(E, H, batch_first=True, dtype=torch.float64, **options)
+@pytest.fixture
+def in_float64():
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def with_biases(mha):
+    """A module whose biases are not 0, as those of a fresh one are."""
     for name, parameter in mha.named_parameters():
         if "bias" in name:
             nn.init.normal_(parameter)
     return mha
 
 
-def modules(code):
-    """Draw torch's module, the page's class with its weights, and a batch of sentences padded on the right."""
-
-    def build(case):
-        case.E = case.H * case.D
-        p.seed_modules(case.seed)
-        case.mha = module(case.E, case.H)
-        with default_dtype(torch.float64):
-            case.plain = code.plain_copy(case.mha)
-        case.inputs = case.randn(case.B, case.T, case.E)
-        case.lengths = torch.tensor([case.T, *(1 + (case.seed + item) % case.T for item in range(1, case.B))])
-        case.padding = torch.arange(case.T) >= case.lengths[:, None]
-        case.masked = case.padding[:, None, None]
-        return case
-
-    return SIZES.map(build)
+def build(case):
+    """Torch's module, the page's class with its weights, and sentences padded on the right."""
+    p.seed_modules(case.seed)
+    case.mha = with_biases(nn.MultiheadAttention(case.H * case.D, case.H, batch_first=True))
+    case.plain = PAGE.plain_copy(case.mha)
+    case.inputs = case.randn(case.B, case.T, case.H * case.D)
+    lengths = torch.tensor([1 + (case.seed + item) % case.T for item in range(case.B)])
+    case.padding = torch.arange(case.T) >= lengths[:, None]
+    case.ours = case.plain(case.inputs, case.padding[:, None, None])
+    return case
 
 
-class default_dtype:
-    def __init__(self, dtype):
-        self.dtype = dtype
-
-    def __enter__(self):
-        self.before = torch.get_default_dtype()
-        torch.set_default_dtype(self.dtype)
-
-    def __exit__(self, *_):
-        torch.set_default_dtype(self.before)
+CASES = p.sizes(B=3, H=3, T=4, D=3).map(build)
 
 
-def outputs(case):
-    return case.plain(case.inputs, case.masked)[0]
+def theirs(case, **options):
+    return case.mha(case.inputs, case.inputs, case.inputs, key_padding_mask=case.padding, **options)
 
 
-# -- references ----------------------------------------------------------------------------------
-
-
-def by_the_formula(case):
-    """Heads, queries and keys one after the other, from the stacked parameters of torch's module."""
-    E, D, state = case.E, case.D, {name: tensor.detach() for name, tensor in case.mha.named_parameters()}
-    results, weights = [], []
-    for item, length in zip(case.inputs, case.lengths.tolist()):
-        projected = item @ state["in_proj_weight"].T + state["in_proj_bias"]
-        contexts = torch.zeros(case.T, E, dtype=torch.float64)
-        for h in range(case.H):
-            queries, keys, values = (projected[:, r * E + h * D : r * E + (h + 1) * D].tolist() for r in range(3))
-            for i, query in enumerate(queries):
-                scores = [sum(x * y for x, y in zip(query, key)) / math.sqrt(D) for key in keys[:length]]
-                row = [math.exp(score) / sum(map(math.exp, scores)) for score in scores]
-                weights.append(row + [0.0] * (case.T - length))
-                for d in range(D):
-                    contexts[i, h * D + d] = sum(a * value[d] for a, value in zip(row, values))
-        results.append(contexts @ state["out_proj.weight"].T + state["out_proj.bias"])
-    shape = case.B, case.H, case.T, case.T
-    return torch.stack(results), torch.tensor(weights, dtype=torch.float64).view(shape)
-
-
-# -- properties ----------------------------------------------------------------------------------
-
-
-def both(case, result):
-    """Outputs and weights of each head as one tensor."""
-    return torch.cat([result[0].flatten(), result[1].flatten()])
-
-
-def ours(case):
-    return both(case, case.plain(case.inputs, case.masked))
-
-
-def equals_torch(code):
-    def theirs(case):
-        roles = case.inputs, case.inputs, case.inputs
-        return both(case, case.mha(*roles, key_padding_mask=case.padding, average_attn_weights=False))
-
-    p.equals_reference(ours, theirs, modules(code))
-
-
-def equals_plain_loops(code):
-    p.equals_reference(ours, lambda case: both(case, by_the_formula(case)), modules(code))
-
-
-def a_padded_sentence_equals_that_sentence_alone(code):
-    def padded(case):
-        return [rows[:length] for rows, length in zip(outputs(case), case.lengths)]
-
-    def alone(case, item):
-        return case.plain(case.inputs[item : item + 1, : case.lengths[item]], torch.tensor(False))[0][0]
-
-    p.padded_equals_alone(padded, alone, modules(code))
-
-
-def every_row_reads_every_real_token_and_no_other(code):
-    """A padded token moves its own row alone, as a query, and only where there is more than one key to choose from."""
-
-    def function(case):
-        item, masked = case.inputs[-1:], case.masked[-1:]
-        choices = bool(case.lengths[-1] > 1)
-        may_move = ~case.padding[-1].expand(case.T, -1) | choices * torch.eye(case.T, dtype=torch.bool)
-        return lambda tokens: case.plain(tokens[None], masked)[0][0], item[0], may_move
-
-    p.reaches_exactly(function, modules(code))
-
-
-def no_item_moves_another(code):
+@pytest.mark.usefixtures("in_float64")
+def test_the_class_gives_the_outputs_of_torch_and_the_weights_of_each_head():
     def prove(case):
-        if case.B > 1:
-            before = outputs(case)
-            case.inputs[1] += 1
-            p.close(outputs(case)[0], before[0])
+        for ours, torchs in zip(case.ours, theirs(case, average_attn_weights=False)):
+            p.close(ours, torchs)
 
-    p.for_all(modules(code), prove)
+    p.for_all(CASES, prove)
 
 
-def stateless(code):
-    def function(case):
-        return case.plain, [case.inputs, case.masked], [case.inputs.flip(0), case.masked.flip(0)]
-
-    p.stateless(function, modules(code))
-
-
-def finite_for_large_scores(code):
-    p.finite_rows(lambda case: case.plain(1e3 * case.inputs, case.masked)[0], modules(code))
-
-
-def gradients_equal(code):
+@pytest.mark.usefixtures("in_float64")
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("need_weights", [True, False])
+def test_where_a_key_is_visible_each_path_gives_the_outputs_of_the_class(training, grad, need_weights):
     def prove(case):
-        roles = case.inputs, case.inputs, case.inputs
-        case.mha(*roles, key_padding_mask=case.padding)[0].square().sum().backward()
-        outputs(case).square().sum().backward()
-        layers = case.plain.to_queries, case.plain.to_keys, case.plain.to_values
-        p.close(torch.cat([layer.weight.grad for layer in layers]), case.mha.in_proj_weight.grad, 1e-10)
-        p.close(torch.cat([layer.bias.grad for layer in layers]), case.mha.in_proj_bias.grad, 1e-10)
-        p.close(case.plain.to_output.weight.grad, case.mha.out_proj.weight.grad, 1e-10)
+        case.mha.train(training)
+        with torch.set_grad_enabled(grad):
+            p.close(theirs(case, need_weights=need_weights)[0], case.ours[0])
 
-    p.for_all(modules(code), prove)
+    p.for_all(CASES, prove)
 
 
-REFERENCES = [equals_torch, equals_plain_loops]
-PADDING = [*REFERENCES, a_padded_sentence_equals_that_sentence_alone, every_row_reads_every_real_token_and_no_other]
-PROPERTIES = [*PADDING, no_item_moves_another, stateless, finite_for_large_scores, gradients_equal]
-
-CUT = "projected.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)"
-FILL = "scores = scores.masked_fill(masked, -torch.inf)"
-MERGED = "context.transpose(1, 2).flatten(2)"
-LAYERS = "layers = plain.to_queries, plain.to_keys, plain.to_values"
-LOADED = 'layer.load_state_dict({"weight": weight, "bias": bias})'
-BUGS = {  # the cell, what stands there, what the bug makes of it, and the properties that catch it
-    "not scaled": ("class", {" / D**0.5": ""}, REFERENCES),
-    "scaled by D": ("class", {"D**0.5": "D"}, REFERENCES),
-    "scaled by the width of the model": ("class", {"D**0.5": "(H * D) ** 0.5"}, REFERENCES),
-    "queries as keys": ("class", {"queries @ keys.mT": "queries @ queries.mT"}, REFERENCES),
-    "keys as queries": ("class", {"queries @ keys.mT": "keys @ queries.mT"}, REFERENCES),
-    "keys as values": ("class", {"weights @ values": "weights @ keys"}, REFERENCES),
-    "softmax over the queries": ("class", {"softmax(dim=-1)": "softmax(dim=-2)"}, REFERENCES),
-    "softmax over the heads": ("class", {"softmax(dim=-1)": "softmax(dim=1)"}, REFERENCES),
-    "filled scores thrown away": ("class", {FILL: "scores.masked_fill(masked, -torch.inf)"}, PADDING),
-    "filled with 0": ("class", {"-torch.inf": "0.0"}, PADDING),
-    "polarity inverted": ("class", {"fill(masked": "fill(~masked"}, PADDING),
-    "mask of item 0 for all": ("class", {"fill(masked": "fill(masked[:1] if masked.dim() else masked"}, REFERENCES),
-    "heads cut by a view": (
-        "class",
-        {CUT: "projected.view(len(projected), self.num_heads, projected.shape[1], -1)"},
-        REFERENCES,
-    ),
-    "head axis inside": (
-        "class",
-        {CUT: "projected.unflatten(-1, (-1, self.num_heads)).permute(0, 3, 1, 2)"},
-        REFERENCES,
-    ),
-    "heads merged without a transpose": ("class", {MERGED: "context.reshape(B, T, -1)"}, REFERENCES),
-    "no projection back": ("class", {f"self.to_output({MERGED})": MERGED}, REFERENCES),
-    "attention over the batch": (
-        "class",
-        {
-            CUT: "projected.mT.mT.unflatten(-1, (self.num_heads, -1)).permute(1, 2, 0, 3)",
-            MERGED: "context.permute(2, 0, 1, 3).flatten(2)",
-            FILL: "pass",
-        },
-        [*REFERENCES, no_item_moves_another],
-    ),
-    "mask grows from call to call": (
-        "class",
-        {FILL: f"masked = masked.logical_or_(masked.roll(1, 0)) if masked.dim() else masked; {FILL}"},
-        [equals_plain_loops, stateless],
-    ),
-    "exponentials that overflow": (
-        "class",
-        {"weights = scores.softmax(dim=-1)": "weights = scores.exp() / scores.exp().sum(dim=-1, keepdim=True)"},
-        [finite_for_large_scores],
-    ),
-    "no gradient through the weights": ("class", {"weights @ values": "weights.detach() @ values"}, [gradients_equal]),
-    "queries and keys swapped": (
-        "copy",
-        {LAYERS: "layers = plain.to_keys, plain.to_queries, plain.to_values"},
-        REFERENCES,
-    ),
-    "keys and values swapped": (
-        "copy",
-        {LAYERS: "layers = plain.to_queries, plain.to_values, plain.to_keys"},
-        REFERENCES,
-    ),
-    "matrices transposed": ("copy", {LOADED: LOADED.replace('weight, "b', 'weight.T, "b')}, REFERENCES),
-    "biases lost": ("copy", {LOADED: LOADED.replace("bias})", "0 * bias})")}, REFERENCES),
-    "projection back lost": (
-        "copy",
-        {"plain.to_output.load_state_dict(mha.out_proj.state_dict())": "pass"},
-        REFERENCES,
-    ),
-    "one head": ("copy", {"mha.num_heads": "1"}, REFERENCES),
-}
-
-
-@pytest.mark.parametrize("holds", PROPERTIES)
-def test_the_class_has_the_property(holds):
-    holds(PAGE)
-
-
-@pytest.mark.parametrize("bug", BUGS)
-def test_a_known_bug_is_caught_by_the_properties_that_the_table_names(bug):
-    cell, replacements, catching = BUGS[bug]
-    code = p.page_code(SLUG, "copy", (cell, replacements))
-    assert catching
-    assert [holds for holds in catching if not p.catches(holds, code)] == []
-
-
-@pytest.mark.parametrize("holds", PROPERTIES)
-def test_every_property_catches_a_bug(holds):
-    assert any(holds in catching for _, _, catching in BUGS.values())
-
-
-def test_the_module_of_torch_gives_what_plain_loops_give_on_each_path():
-    def prove(case):
-        right, roles = by_the_formula(case)[0], (case.inputs, case.inputs, case.inputs)
-        for training in (True, False):
-            case.mha.train(training)
-            for grad in (True, False):
-                for need_weights in (True, False):
-                    with torch.set_grad_enabled(grad):
-                        found, _ = case.mha(*roles, key_padding_mask=case.padding, need_weights=need_weights)
-                    p.close(found, right)
-
-    p.for_all(modules(PAGE), prove)
-
-
+@pytest.mark.usefixtures("in_float64")
 def test_in_float64_ours_and_theirs_differ_by_less_than_ten_to_the_minus_14():
-    torch.manual_seed(1)
-    with default_dtype(torch.float64):
-        mha = module(PAGE.E, PAGE.H)
-        plain, x = PAGE.plain_copy(mha), PAGE.inputs.double()
-    ours, _ = plain(x, PAGE.padding[:, None, None])
-    assert (ours - mha(x, x, x, key_padding_mask=PAGE.padding)[0]).abs().max() < 1e-14
+    p.seed_modules(1)
+    mha, inputs = with_biases(nn.MultiheadAttention(PAGE.E, PAGE.H, batch_first=True)), PAGE.inputs.double()
+    ours, _ = PAGE.plain_copy(mha)(inputs, PAGE.padding[:, None, None])
+    assert (ours - mha(inputs, inputs, inputs, key_padding_mask=PAGE.padding)[0]).abs().max() < 1e-14
+
+
+def test_one_head_and_identity_matrices_give_the_first_page():
+    before, here = p.page_code("foundations/weighted-average", "contexts"), p.page_code(SLUG, "reduce")
+    assert torch.equal(here.tokens, before.inputs)
+    torch.testing.assert_close(here.weights, before.weights)
+    torch.testing.assert_close(here.context, before.context)
 
 
 # -- which path a call takes ---------------------------------------------------------------------
@@ -407,8 +215,8 @@ def test_a_padding_mask_betrays_the_missing_batch_first_unless_the_sizes_agree()
     with pytest.raises(AssertionError, match="to be 5, but got 3"):
         mha(PAGE.inputs, PAGE.inputs, PAGE.inputs, key_padding_mask=PAGE.padding)
     square = torch.randn(4, 4, 8)
-    hidden = torch.zeros(4, 4, dtype=torch.bool)
-    assert mha(square, square, square, key_padding_mask=hidden)[0].shape == square.shape
+    masked = torch.zeros(4, 4, dtype=torch.bool)
+    assert mha(square, square, square, key_padding_mask=masked)[0].shape == square.shape
 
 
 def test_with_one_item_the_two_orders_of_a_mask_are_one():
@@ -418,11 +226,11 @@ def test_with_one_item_the_two_orders_of_a_mask_are_one():
 
 @pytest.mark.usefixtures("on_the_cpu")
 def test_masks_of_two_dtypes_are_deprecated_and_integers_refused():
-    mha, hidden = evaluated(), torch.zeros(2, 4, dtype=torch.bool)
+    mha, masked = evaluated(), torch.zeros(2, 4, dtype=torch.bool)
     with pytest.warns(UserWarning, match="mismatched key_padding_mask and attn_mask is deprecated"):
-        mha(X, X, X, key_padding_mask=hidden, attn_mask=torch.zeros(4, 4))
+        mha(X, X, X, key_padding_mask=masked, attn_mask=torch.zeros(4, 4))
     with pytest.raises(AssertionError, match="only bool and floating types"):
-        mha(X, X, X, key_padding_mask=hidden.long())
+        mha(X, X, X, key_padding_mask=masked.long())
 
 
 def test_shapes_and_defaults_are_those_of_the_tables():
@@ -435,8 +243,8 @@ def test_shapes_and_defaults_are_those_of_the_tables():
     assert heads.shape == (3, 2, 4, 5)
     torch.testing.assert_close(heads.mean(dim=1), weights)
     assert mha(queries, keys, values, need_weights=False)[1] is None
-    for mask in (torch.zeros(4, 5), torch.zeros(6, 4, 5)):
-        torch.testing.assert_close(mha(queries, keys, values, attn_mask=mask)[0], found)
+    for bias in (torch.zeros(4, 5), torch.zeros(6, 4, 5)):
+        torch.testing.assert_close(mha(queries, keys, values, attn_mask=bias)[0], found)
     torch.testing.assert_close(mha(queries[0], keys[0], values[0])[0], found[0])
     assert (mha.in_proj_bias == 0).all()
     assert (mha.out_proj.bias == 0).all()
@@ -494,25 +302,16 @@ def test_the_returned_weights_are_those_after_dropout():
 
 @pytest.mark.usefixtures("on_the_cpu")
 def test_the_bias_of_the_keys_shows_in_no_output():
-    mha = module(8, 2)
-    x = X.double()
-    before, weights = mha(x, x, x)
+    mha = nn.MultiheadAttention(8, 2, batch_first=True)
+    before = mha(X, X, X)
     with torch.no_grad():
         mha.in_proj_bias[8:16] += 1
-    after, moved = mha(x, x, x)
-    p.close(after, before)
-    p.close(moved, weights)
+    for moved, unmoved in zip(mha(X, X, X), before):
+        p.close(moved, unmoved, 1e-6)
 
 
 def test_the_weights_of_the_costly_path_take_8_gib():
-    assert 8 * 16 * 4096 * 4096 * 4 == 8 * 2**30
-
-
-def test_one_head_and_identity_matrices_give_the_first_page():
-    before, here = p.page_code("foundations/weighted-average", "contexts"), p.page_code(SLUG, "reduce")
-    assert torch.equal(here.tokens, before.inputs)
-    torch.testing.assert_close(here.weights, before.weights)
-    torch.testing.assert_close(here.context, before.context)
+    assert torch.empty(8, 16, 4096, 4096, device="meta").nbytes == 8 * 2**30
 
 
 # -- the encoder ---------------------------------------------------------------------------------
