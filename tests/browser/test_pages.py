@@ -123,12 +123,11 @@ def test_the_font_of_formulas_is_asked_for_once_and_before_the_styles_are_read(v
 
 @every_page
 def test_a_page_says_its_language_its_one_title_and_its_description(visit):
-    source = visit.subject.source.read_text("utf-8")
-    title = re.search(r"^# (.+?)(?: *\{.*\})?$", source, re.M)[1]
+    source = read(visit.subject.source)
     assert visit.page.evaluate("document.documentElement.lang") == visit.subject.language
-    assert [text.rstrip("¶") for text in visit.page.locator("h1").all_text_contents()] == [title.replace("`", "")]
+    assert [text.rstrip("¶") for text in visit.page.locator("h1").all_text_contents()] == [source.title]
     described = visit.page.locator('meta[name="description"]').get_attribute("content")
-    assert described == re.search(r'^description: *"?(.+?)"?$', source, re.M)[1]
+    assert described == source.front["description"]
 
 
 @every_page

@@ -1,5 +1,6 @@
 """A reader sees the words of a picture in the language of the page, whole and apart from each other."""
 
+import csv
 import re
 from pathlib import Path
 
@@ -7,7 +8,6 @@ import pytest
 
 from tests.browser import site
 from tests.configuration import ROOT
-from tools.site.body import words_of_pictures
 
 PICTURE = re.compile(r'(?:<p>(?=<svg class="picture)|<div class="plot">)(<svg.*?</svg>)', re.S)
 FIGURE = re.compile(r"^!\[.*\]\(#", re.M)  # what a lab says of one
@@ -57,7 +57,8 @@ def test_no_text_of_a_picture_is_cut_or_lies_on_another(built, tab, language):
 
 @pytest.mark.parametrize("language", site.LANGUAGES)
 def test_the_words_of_a_picture_are_those_of_its_page(built, language):
-    words = words_of_pictures(ROOT / "languages/pictures.csv", language)
+    with (ROOT / "languages/pictures.csv").open(encoding="utf-8", newline="") as table:
+        words = {row["en"]: row[language] for row in csv.DictReader(table)}
     seen = set(re.findall(r'<text(?![^>]* class="code)[^>]*>([^<]*)<', "".join(pictures(built, language))))
     assert set(words.values()) - seen == set()
     assert seen & (words.keys() - set(words.values())) == set()
