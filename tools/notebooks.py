@@ -1,174 +1,132 @@
-"""Turn a page and its cells into a notebook, and put the figures of a notebook into the page of a lab."""
+"""A page as a notebook: its prose in cells of text, its cells with their stored outputs.
 
-import html
+Admonitions become quotes and folded text becomes HTML, which every viewer of notebooks shows; the cells of a folded
+block are hidden. The site's own marks are left out.
+"""
+
 import json
 import re
-import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import count, groupby
+from pathlib import Path
+from textwrap import dedent
 
-from tools.cells.source import INCLUDE, SourceError, read_text
-from tools.translations import CODE, FRONT_MATTER
+from markdown_it import MarkdownIt
+from nbformat import NotebookNode, v4
+
+from tools.cells.source import Cell, SourceError, read_text, split_lines
+from tools.markdown import Block, Page
 
 SVG = "image/svg+xml"
-PLACE = '<div class="plot"></div>'  # of a figure, which Markdown need not read
-DESCRIPTION = re.compile(r"^description: *(.+)$", re.M)
-ALTERNATIVE = re.compile(r"^!\[([^\]]+)\]\(#([a-z][a-z0-9-]*)\)\n*", re.M)  # in the page of a lab
-FOLDED = re.compile(r'^\?\?\? +[\w-]+ +"(.*)"\n((?:(?: {4}.*)?\n)+)', re.M)
-ADMONITION = re.compile(r'(?:!!!|\?\?\?\+?) +([\w-]+)(?: +"(.*)")?')
-HEADING = re.compile(r"^(#+ .*?) *\{#([\w-]+)\}$", re.M)
-ANCHOR = re.compile(r'^(#+ .*?) <a id="([\w-]+)"></a>$', re.M)
-EMPTY_ENDS = re.compile(r"\A(?:>?\n)+|\n>?(?=\n*\Z)|\A>?\Z")
-LINK = re.compile(r"(\]\()(?![a-z]+:|#)([^)\s]+)(\))")
-EXPLORER = re.compile(r"^(\[.*\]\(.*\))\{#[^}]+\}$", re.M)  # here it is a link to the page that has it
+ANEW = "write it anew, for example: nox -s update -- labs/see-the-masks"
+NOTHING: Mapping = {}
+KERNEL = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
 
 
-def notebook(page, cells, link=str):
-    """The notebook of a page: its prose, and each of `cells` with its stored output where the page shows it.
+def notebook(
+    page: Page,
+    cells: Sequence[Cell],
+    link: Callable[[str], str] = str,
+    figures: Mapping[str, Sequence[NotebookNode]] = NOTHING,
+    ran_on: Mapping[str, str] = NOTHING,
+) -> NotebookNode:
+    """The notebook of a page.
 
-    `page` is the Markdown of the page, `cells` what `tools.cells.source.resolve` found for it, and `link` says what
-    becomes of the target of each relative link.
+    `cells` are those that it shows, in order; `link` says what becomes of the target of each link; by the names of
+    cells, `figures` are outputs that follow their prints, and `ran_on` sentences that follow them.
     """
-    front = FRONT_MATTER.match(page)
-    description = DESCRIPTION.search(front[1]) if front else None
-    prose = f"{page[front.end() :] if front else page}\n"
-    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
-    return {
-        "cells": list(notebook_cells(FOLDED.sub(details, prose), hide_folded(prose, cells), link)),
-        "metadata": {"kernelspec": kernel, "language_info": {"name": "python"}}
-        | ({"description": description[1]} if description else {}),
-        "nbformat": 4,
-        "nbformat_minor": 5,
-    }
+    lines, shown = prose(page, link), dict(zip(page.of("cell"), cells))
+    at = {block.line: block for block in shown}
+    made, texts = [], count()
+    for is_cell, numbers in groupby(range(page.first_line, len(lines)), at.__contains__):
+        if is_cell:
+            for block in map(at.get, numbers):
+                made += code_cells(shown[block], block.folded, figures, ran_on)
+        elif text := joined(lines[number] for number in numbers):
+            made.append(v4.new_markdown_cell(text, id=f"text_{next(texts)}"))
+    return v4.new_notebook(cells=made, metadata=KERNEL)
 
 
-def details(block):
-    """A folded block as HTML that notebooks fold; one with cells stays, since no cell can stand inside."""
-    if INCLUDE.search(block[2]):
-        return block[0]
-    title = CODE.sub(r"<code>\2</code>", html.escape(block[1], quote=False))
-    return f"<details>\n<summary>{title}</summary>\n\n{textwrap.dedent(block[2]).strip()}\n\n</details>\n\n"
+def code_cells(cell: Cell, folded: bool, figures: Mapping, ran_on: Mapping) -> Iterator[NotebookNode]:
+    """A cell and its outputs; a text below says where it ran, if that is said of it."""
+    # One that needs a device fails elsewhere, and the notebook runs on.
+    metadata = {"tags": ["raises-exception"]} if cell.needs else {}
+    metadata |= {"jupyter": {"source_hidden": True}} if folded else {}
+    outputs = [v4.new_output("stream", text=cell.output)] if cell.output else []
+    outputs += figures.get(cell.name, [])
+    yield v4.new_code_cell(cell.code.rstrip("\n"), id=cell.name, metadata=metadata, outputs=outputs)
+    if cell.name in ran_on:
+        yield v4.new_markdown_cell(ran_on[cell.name], id=f"ran_on_{cell.name}")
 
 
-def hide_folded(prose, cells):
-    """Each cell, and whether it stands in a folded block."""
-    hidden = {include[3] for block in FOLDED.finditer(prose) for include in INCLUDE.finditer(block[2])}
-    return [(cell, cell.name in hidden) for cell in cells]
+def prose(page: Page, link: Callable[[str], str]) -> list[str | None]:
+    """The lines of a page, from 1 on, as a notebook has them; None for those that it lacks."""
+    lines = [None, *split_lines(page.text)]
+    for block, piece in page.pieces("link", "picture"):
+        for number in range(block.line, block.end):
+            lines[number] = lines[number].replace(f"]({piece.text})", f"]({link(piece.text)})")
+        if "id" in piece.attributes:  # an explorer; here it is a link to the page that has it
+            lines[block.line] = lines[block.line].partition("){")[0] + ")"
+    for block in page.of("heading"):
+        if name := block.text.partition(" ")[2]:
+            lines[block.line] = f'{lines[block.line].rpartition("{#")[0].rstrip()} <a id="{name}"></a>'
+    for block, _ in described(page):
+        lines[block.line : block.end] = [None] * (block.end - block.line)
+    cells = {block.line for block in page.of("cell")}
+    for block in page.of("admonition"):
+        end = next(number for number in range(block.end, block.line, -1) if lines[number - 1])
+        numbers = range(block.line, end)
+        show = fold if block.text.startswith("???") and cells.isdisjoint(numbers) else quote
+        lines[block.line : end] = show(lines[block.line : end])
+    return lines
 
 
-def notebook_cells(page, cells, link):
-    cells, prose, texts = iter(cells), [], 0
-    for line in [*quote_admonitions(page.splitlines()), None]:
-        if line is None or INCLUDE.fullmatch(line):
-            text = EMPTY_ENDS.sub("", "\n".join(prose))
-            if text:
-                yield text_cell(f"text_{texts}", text, link)
-                texts += 1
-            prose = []
-            if line is not None:
-                yield code_cell(*next(cells))
-        else:
-            prose.append(line)
+def described(page: Page) -> Iterator[tuple[Block, str]]:
+    """Of a lab, the paragraphs that say what a figure shows, `![It rises.](#curve)`, and the cell that draws it."""
+    for block in page.of("paragraph"):
+        if block.pieces[0].kind == "picture" and block.pieces[0].text.startswith("#"):
+            yield block, block.pieces[0].text[1:]
 
 
-def quote_admonitions(lines):
-    """Admonitions, and folded blocks with cells, as quotes, which every notebook viewer shows."""
-    inside = blank = False
-    for line in lines:
-        if not line.strip():
-            blank = True
-            continue
-        inside = inside and line.startswith("    ")
-        if blank:
-            yield ">" if inside else ""
-        opening = ADMONITION.fullmatch(line)
-        if opening:
-            yield f"> **{opening[2] or opening[1].capitalize()}**"
-        elif INCLUDE.fullmatch(line):
-            yield line
-        else:
-            yield f"> {line[4:]}" if inside else line
-        inside, blank = inside or bool(opening), bool(opening)
+def title(line: str) -> str:
+    """The title of an admonition that begins with a line, or its kind."""
+    return line.partition('"')[2].rpartition('"')[0] or line.split()[1].capitalize()
 
 
-def text_cell(name, text, link):
-    text = EXPLORER.sub(r"\1", HEADING.sub(r'\1 <a id="\2"></a>', text))
-    text = LINK.sub(lambda match: f"{match[1]}{link(match[2])}{match[3]}", text)
-    return {"cell_type": "markdown", "id": name, "metadata": {}, "source": text}
+def quote(lines: Sequence[str]) -> list[str]:
+    """An admonition as a quote, each line in its place."""
+    first, *others = lines
+    gap = "\n>" if any(others[:1]) else ""
+    return [f"> **{title(first)}**{gap}", *(f"> {line[4:]}".rstrip() for line in others)]
 
 
-def code_cell(cell, hidden):
-    outputs = [{"name": "stdout", "output_type": "stream", "text": cell.output}] if cell.output else []
-    # A cell that needs a device fails elsewhere, and the notebook runs on.
-    needing = {"tags": ["raises-exception"]} if cell.needs else {}
-    return {
-        "cell_type": "code",
-        "execution_count": None,
-        "id": cell.name,
-        "metadata": needing | ({"jupyter": {"source_hidden": True}} if hidden else {}),
-        "outputs": outputs,
-        "source": cell.code.rstrip("\n"),
-    }
+def fold(lines: Sequence[str]) -> list[str | None]:
+    """A folded block as HTML that notebooks fold, too, in place of its first line."""
+    summary, inside = MarkdownIt().renderInline(title(lines[0])), dedent("\n".join(lines[1:])).strip()
+    parts = f"<details>\n<summary>{summary}</summary>", inside, "</details>"
+    return ["\n\n".join(filter(None, parts)), *[None] * (len(lines) - 1)]
 
 
-def with_links(made, link):
-    """A notebook whose relative links have become what `link` says."""
-    cells = [
-        text_cell(cell["id"], text_of(cell["source"]), link) if cell["cell_type"] == "markdown" else cell
-        for cell in made["cells"]
-    ]
-    return made | {"cells": cells}
+def joined(lines: Iterable[str | None]) -> str:
+    """Lines as a text, without those at its ends that are empty, in a quote or not."""
+    text = "\n".join(line for line in lines if line is not None)
+    return re.sub(r"\A(?:>?\n)+|\A>?\Z|(?:\n>?)+\Z", "", text)
 
 
-def with_sentences(made, said):
-    """A notebook with a text below each cell of which `said`, by the names of cells, says where it ran."""
-    cells = []
-    for cell in made["cells"]:
-        cells.append(cell)
-        if cell["id"] in said:
-            cells.append(text_cell(f"ran_on_{cell['id']}", said[cell["id"]], str))
-    return made | {"cells": cells}
-
-
-def dump(made):
-    """A notebook as the text of its file."""
-    return json.dumps(made, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
-
-
-def load(path):
-    """The notebook of a file; `SourceError` where it is none that `nox -s labs` writes."""
+def stored_figures(path: Path) -> dict[str, list[NotebookNode]]:
+    """The figures in the notebook of a lab, by the names of the cells that drew them; none where there is no file."""
     try:
-        made = json.loads(read_text(path))
+        cells = v4.reads(read_text(path)).cells if path.is_file() else []
     except json.JSONDecodeError as error:
-        raise SourceError(f"{path}:{error.lineno}: not a notebook ({error.msg}); write it anew: nox -s labs") from None
-    if not isinstance(made, dict) or "cells" not in made:
-        raise SourceError(f"{path}:1: not a notebook (it has no cells); write it anew: nox -s labs")
-    for cell in made["cells"]:
-        for output in cell.get("outputs", []):
-            if output["output_type"] != "stream" and SVG not in output.get("data", {}):
-                raise SourceError(f"{path}: {cell['id']!r} shows neither a print nor a figure; mend its cell")
-    return made
+        raise SourceError(f"{path}:{error.lineno}: not a notebook ({error.msg}); {ANEW}") from None
+    except (AttributeError, TypeError):
+        raise SourceError(f"{path}:1: not a notebook (it has no cells); {ANEW}") from None
+    outputs = {
+        cell.id: [output for output in cell.get("outputs", []) if SVG in output.get("data", {})] for cell in cells
+    }
+    return {name: figures for name, figures in outputs.items() if figures}
 
 
-def noted(made):
-    """What a lab notes of its cells that measure, by their names: where and when their figures were drawn."""
-    outputs = [(cell["id"], output) for cell in made["cells"] for output in cell.get("outputs", [])]
-    return {name: output["metadata"]["measured"] for name, output in outputs if output.get("metadata")}
-
-
-def with_places(text):
-    """The Markdown of the page of a lab, in it a place for each figure."""
-    return ALTERNATIVE.sub(f"{PLACE}\n\n", text)
-
-
-def is_figure(output):
-    return output["output_type"] != "stream"
-
-
-def svg(output):
-    """The figure that an output holds."""
-    picture = text_of(output["data"][SVG])
-    return picture[picture.index("<svg") :].rstrip()
-
-
-def text_of(source):
-    """A notebook keeps a text whole or as a list of lines."""
-    return source if isinstance(source, str) else "".join(source)
+def dump(made: NotebookNode) -> str:
+    """A notebook as the text of its file."""
+    return v4.writes(made) + "\n"

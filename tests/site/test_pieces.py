@@ -2,32 +2,34 @@
 
 import re
 import socket
+from pathlib import Path
 
 import markdown
 import nbformat
 import pytest
 from mkdocs_jupyter.convert import nb2html
+from nbformat import v4
 
 from tools.cells.source import OUTPUT_MARK, Cell, SourceError, resolve
-from tools.notebooks import dump, notebook, with_links, with_places, with_sentences
+from tools.markdown import parse
+from tools.notebooks import dump, notebook, stored_figures
 from tools.site.body import (
     explain_tints,
     inline_pictures,
     line_ends,
-    show_figures,
     words_of_pictures,
 )
 from tools.site.cells import Fences, refuse_undrawn, with_cells
 from tools.site.checks import check_port, nav_pages
 from tools.site.font import characters, italic
-from tools.site.labs import figures
+from tools.site.labs import figures, with_figures, with_places
 from tools.site.mathematics import to_mathml
 
 CELLS = [
     Cell("data", "x = 1\n", None, 2, 4),
     Cell("show", "print(x)\n", "1\n", 8, 13),
 ]
-PAGE = """---
+TEXT = """---
 description: A page.
 ---
 
@@ -51,6 +53,13 @@ Last.
 """
 
 
+def read(text):
+    return parse(text, Path("docs/en/a/b.md"))
+
+
+PAGE = read(TEXT)
+
+
 def sources(made, kind):
     return [cell["source"] for cell in made["cells"] if cell["cell_type"] == kind]
 
@@ -59,25 +68,25 @@ def sources(made, kind):
 
 
 def test_a_notebook_has_the_prose_and_the_cells_of_a_page_in_order():
-    made = notebook(PAGE, CELLS, lambda target: f"https://site/{target}")
-    nbformat.validate(nbformat.from_dict(made))
-    assert [cell["id"] for cell in made["cells"]] == ["text_0", "data", "text_1", "show", "text_2"]
+    made = notebook(PAGE, CELLS, lambda target: target.replace("../masks/causal.md", "https://site/masks/causal/"))
+    nbformat.validate(made)
+    assert [cell.id for cell in made.cells] == ["text_0", "data", "text_1", "show", "text_2"]
     assert sources(made, "code") == ["x = 1", "print(x)"]
-    assert [cell.get("outputs") for cell in made["cells"] if cell["cell_type"] == "code"] == [
+    assert [cell.outputs for cell in made.cells if cell.cell_type == "code"] == [
         [],
         [{"name": "stdout", "output_type": "stream", "text": "1\n"}],
     ]
     first, second, third = sources(made, "markdown")
-    assert first.startswith("# Title\n\nProse with $x^2$ and [a link](https://site/../masks/causal.md#row-zero)")
+    assert first.startswith("# Title\n\nProse with $x^2$ and [a link](https://site/masks/causal/#row-zero)")
     assert "[home](https://example.org), [here](#below)" in first
     assert second == '## A heading <a id="below"></a>\n\n> **Why?**\n>\n> Because.'
     assert third == "> More.\n\nLast."
 
 
 def test_a_folded_block_is_folded_in_a_notebook_too():
-    page = PAGE + '\n??? success "Is `x < 1`?"\n\n    - No.\n\n      Never.\n\n    It is 1.\n\nThe end.\n'
-    made = notebook(page, CELLS)
-    hidden = {cell["id"]: cell["metadata"] for cell in made["cells"] if cell["cell_type"] == "code"}
+    text = TEXT + '\n??? success "Is `x < 1`?"\n\n    - No.\n\n      Never.\n\n    It is 1.\n\nThe end.\n'
+    made = notebook(read(text), CELLS)
+    hidden = {cell.id: cell.metadata for cell in made.cells if cell.cell_type == "code"}
     assert hidden == {"data": {}, "show": {"jupyter": {"source_hidden": True}}}
     assert sources(made, "markdown")[-1] == (
         "> More.\n\nLast.\n\n<details>\n<summary>Is <code>x &lt; 1</code>?</summary>\n\n"
@@ -85,53 +94,52 @@ def test_a_folded_block_is_folded_in_a_notebook_too():
     )
 
 
+def test_an_explorer_is_a_link_to_its_page():
+    text = '[Move it](b.md#one-query){#one-query state="a=1"}\n'
+    made = notebook(read(text), [], lambda target: f"https://site/{target}")
+    assert sources(made, "markdown") == ["[Move it](https://site/b.md#one-query)"]
+
+
 def test_the_page_of_a_lab_shows_the_figures_of_its_notebook_where_it_describes_them():
-    page = "# Title\n\n![A line.](#show)\n\n*Above.*\n\n![A\ndot.](#show)\n"
-    drawn = ['<svg aria-label="a line"/>', '<svg aria-label="a dot" d="M1.23 4.56" style="fill: none; stroke: #000"/>']
-    text = with_places(page)
-    assert text == '# Title\n\n<div class="plot"></div>\n\n*Above.*\n\n<div class="plot"></div>\n\n'
-    assert show_figures(text, drawn, "lab.md") == (
-        '# Title\n\n<div class="plot"><svg aria-label="a line"/></div>\n\n*Above.*\n\n'
-        '<div class="plot"><svg aria-label="a dot" d="M1.2 4.5" fill="none" stroke="#000"/></div>\n\n'
+    text = with_places(read("# Title\n\n![A line.](#show)\n\n*Above.*\n\n![A\ndot.](#show)\n"))
+    assert text == '# Title\n\n<div class="plot"></div>\n\n*Above.*\n\n<div class="plot"></div>\n'
+    drawn = ["<svg>a line</svg>", r"<svg>\1</svg>"]
+    said = '<p class="ran-on">Here.</p>\n'
+    assert with_figures(text.replace("*Above.*\n\n", said), drawn, "lab.md") == (
+        f'# Title\n\n<div class="plot">{drawn[0]}</div>\n\n\n<div class="plot">{drawn[1]}</div>{said.strip()}\n'
     )
     with pytest.raises(SourceError, match=r"^lab\.md: its notebook has other figures than the page"):
-        show_figures(text, drawn[:1], "lab.md")
+        with_figures(text, drawn[:1], "lab.md")
 
 
 def test_mkdocs_jupyter_draws_the_figures_of_a_lab_and_nothing_else(tmp_path):
     svg = '<svg viewBox="0 0 1 1"><clipPath/>½</svg>'
-    made = notebook(PAGE, CELLS)
-    figure = {"output_type": "display_data", "metadata": {}, "data": {"image/svg+xml": svg, "text/plain": 'a "dot"'}}
-    made["cells"][3]["outputs"].append(figure)
+    figure = v4.new_output("display_data", {"image/svg+xml": svg, "text/plain": 'a "dot"'})
     path = tmp_path / "lab.ipynb"
-    path.write_text(dump(made), "utf-8")
+    path.write_text(dump(notebook(PAGE, CELLS, figures={"show": [figure]})), "utf-8")
     drawn = nb2html(str(path))
     assert figures(drawn) == [svg]
     assert not re.search("<script|<div|<pre", drawn)
-
-
-def test_links_of_a_notebook_can_be_set_later():
-    made = with_links(notebook(PAGE, CELLS), lambda target: f"https://site/{target}")
-    assert made == notebook(PAGE, CELLS, lambda target: f"https://site/{target}")
+    assert stored_figures(path) == {"show": [figure]}
 
 
 def test_where_a_cell_ran_stands_below_it_in_its_notebook():
-    made = with_sentences(notebook(PAGE, CELLS), {"show": "On a *fast* machine", "gone": "Nowhere"})
-    nbformat.validate(nbformat.from_dict(made))
+    made = notebook(PAGE, CELLS, ran_on={"show": "On a *fast* machine", "gone": "Nowhere"})
+    nbformat.validate(made)
     kinds = ["text_0", "data", "text_1", "show", "ran_on_show", "text_2"]
-    assert [cell["id"] for cell in made["cells"]] == kinds
+    assert [cell.id for cell in made.cells] == kinds
     assert sources(made, "markdown")[2] == "On a *fast* machine"
 
 
 def test_a_notebook_is_written_in_one_way():
     made = notebook(PAGE, CELLS)
-    assert dump(made) == dump(dict(reversed(made.items())))
-    assert "因" in dump(notebook("# 因果\n", []))
+    assert dump(made) == dump(nbformat.from_dict(dict(reversed(made.items()))))
+    assert "因" in dump(notebook(read("# 因果\n"), []))
 
 
 def test_a_dollar_or_a_brace_in_code_is_not_changed():
     cell = Cell("data", "s = '# x {#y} [a](b.md)'\n", None, 2, 4)
-    made = notebook('--8<-- "a/b.md:data"\n', [cell], lambda target: "no")
+    made = notebook(read('--8<-- "a/b.md:data"\n'), [cell], lambda target: "no")
     assert sources(made, "code") == ["s = '# x {#y} [a](b.md)'"]
 
 

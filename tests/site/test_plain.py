@@ -1,14 +1,16 @@
 """Pages for machines that read: plain Markdown, and the list of all pages."""
 
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from nbformat import v4
 
 from tests.configuration import LANGUAGES
 from tools.cells.source import Cell
-from tools.markdown import ALL
-from tools.notebooks import notebook, with_sentences
+from tools.markdown import ALL, parse
+from tools.notebooks import notebook
 from tools.site import body, plain
 from tools.site.badges import table
 from tools.site.terms import Entry
@@ -19,7 +21,7 @@ CELLS = [
     Cell("data", "x = '# y {#z} [a](b.md)'\n", None, 2, 4),
     Cell("show", "print(x)\n", "> **1**\n  2\n", 8, 13),
 ]
-PAGE = """# Title
+SOURCE = """# Title
 
 Prose with $x^2$, [a link](../masks/causal.md#row-zero), [home](https://example.org), [below](#below).
 
@@ -58,6 +60,7 @@ one arc.](../../assets/arc.svg)
 
 Last, where `x > 1`.
 """
+PAGE = parse(SOURCE, Path("docs/en/a/b.md"))
 PLAIN = """# Title
 
 Prose with $x^2$, [a link](https://site/causal/), [home](https://example.org), [below](https://site/a/b/#below).
@@ -109,27 +112,26 @@ Last, where `x > 1`.
 """
 
 
+def absolute(target):
+    return "https://site/causal/" if target.startswith("../masks") else target
+
+
 def test_a_page_has_its_prose_its_code_and_its_outputs_and_none_of_the_marks_of_the_site():
-    assert plain.page(notebook(PAGE, CELLS, lambda target: "https://site/causal/"), URL) == PLAIN
+    assert plain.page(notebook(PAGE, CELLS, absolute), URL) == PLAIN
 
 
 def test_a_page_without_cells_is_its_prose():
-    assert plain.page(notebook("# Title\n\nProse.\n", []), URL) == "# Title\n\nProse.\n"
+    assert plain.page(notebook(parse("# Title\n\nProse.\n", Path("a.md")), []), URL) == "# Title\n\nProse.\n"
 
 
 def test_a_plot_of_a_lab_stands_as_its_name():
-    svg = '<?xml version="1.0"?>\n<svg role="img" aria-label="two &quot;grids&quot;">\n<g>\n</g></svg>\n'
-    outputs = [
-        {"output_type": "stream", "text": ["1\n", "2\n"]},
-        {"output_type": "display_data", "data": {"image/svg+xml": svg, "text/plain": 'two "grids"'}},
-    ]
-    made = {"metadata": {}, "cells": [{"cell_type": "code", "source": ["draw()\n", "x"], "outputs": outputs}]}
-    wanted = '```python\ndraw()\nx\n```\n\n```text\n1\n2\n```\n\n[picture: two "grids"]\n'
-    assert plain.page(made, URL) == wanted
+    figure = v4.new_output("display_data", {"image/svg+xml": "<svg/>", "text/plain": 'two "grids"'})
+    made = notebook(PAGE, CELLS, absolute, {"show": [figure]})
+    assert '```text\n> **1**\n  2\n```\n\n[picture: two "grids"]\n\nMore.\n' in plain.page(made, URL)
 
 
 def test_where_a_cell_ran_stands_behind_its_output():
-    made = with_sentences(notebook(PAGE, CELLS), {"show": "On a fast machine"})
+    made = notebook(PAGE, CELLS, ran_on={"show": "On a fast machine"})
     assert "```text\n> **1**\n  2\n```\n\nOn a fast machine\n\nMore.\n" in plain.page(made, URL)
 
 

@@ -8,9 +8,9 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.configuration import CONFIG, LANGUAGES, ROOT, SLUGS
-from tools import labs
 from tools.glossary import Glossary, Prose, read_rows
 from tools.markdown import read
+from tools.notebooks import SVG, stored_figures
 from tools.site.body import words_of_pictures
 from tools.site.checks import flat
 from tools.translations import code
@@ -83,8 +83,9 @@ def test_a_word_in_a_picture_is_marked_as_code_or_stands_in_the_table(picture):
 @cache
 def written(slug):
     """Every text with a word in the figures of a lab, as they are drawn."""
-    figures = labs.read_figures(ROOT / f"docs/en/{slug}.ipynb")
-    texts = re.findall(r"<text[^>]*>([^<]*)</text>", "".join(svg for drawn in figures.values() for svg in drawn))
+    figures = stored_figures(ROOT / f"docs/en/{slug}.ipynb")
+    drawn = "".join(figure.data[SVG] for found in figures.values() for figure in found)
+    texts = re.findall(r"<text[^>]*>([^<]*)</text>", drawn)
     return {unescape(text) for text in texts if LETTERS.search(text)}
 
 

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from tools.cells.record import read_record, still_verified
-from tools.notebooks import noted
 
 
 def records(folder):
@@ -71,6 +70,7 @@ def devices(slug, cells, records, text):
     return said
 
 
-def measured(made, text):
+def measured(figures, text):
     """By the name of each cell of a lab that measures: a sentence that says where and when its figures were drawn."""
-    return {name: text["measured"].format(**facts) for name, facts in noted(made).items()}
+    notes = {name: found[0].metadata.get("measured") for name, found in figures.items()}
+    return {name: text["measured"].format(**facts) for name, facts in notes.items() if facts}

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from tools.cells.source import SourceError, read_text
 from tools.glossary import read_rows
-from tools.notebooks import PLACE
 from tools.site.checks import shown
 from tools.site.outputs import legend
 
@@ -22,11 +21,6 @@ SEAM = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<!&)(?=#)")
 SHORT_CODE = re.compile(r"<code>(?=[^<]*[ -])([^<]{1,24})</code>")  # a browser ends a line at these two alone
 WIDTH = re.compile(r'viewBox="\S+ \S+ (\S+)')
 BROAD = 600  # a wider picture would have words too small for a phone
-STYLE = re.compile(r' style="([^"]*)"')
-LINE = re.compile(r' d="[^"]*"')
-TOO_FINE = re.compile(r"(?<=\.\d)\d+")
-DECLARATION = re.compile(r"([\w-]+):\s*([^;]+)")
-RAN_ON = re.compile(rf'(<p class="ran-on">.*?</p>)((?:\s*{PLACE})+)')  # it stands below the figures
 INDENT = re.compile(r"\n +")
 SCRIPT = re.compile(r"<script|\son\w+\s*=", re.I)
 GAP = "\0"  # no file has one
@@ -108,24 +102,3 @@ def inline_pictures(body, assets, words):
         )
 
     return PICTURE.sub(inline, body)
-
-
-def show_figures(body, figures, path):
-    """The figures of a lab in their places, with attributes in place of styles, which a strict policy does not allow.
-
-    A tenth of a point is enough for a line. `SourceError` where the page, written in `path`, has more or fewer places.
-    """
-    if body.count(PLACE) != len(figures):
-        raise SourceError(f"{path}: its notebook has other figures than the page; write it anew: nox -s labs")
-    figures = iter(figures)
-
-    def attributes(style):
-        return "".join(f' {name}="{value.strip()}"' for name, value in DECLARATION.findall(style[1]))
-
-    def rounded(line):
-        return TOO_FINE.sub("", line[0])
-
-    def shown(place):
-        return place[0].replace("><", f">{LINE.sub(rounded, STYLE.sub(attributes, next(figures)))}<")
-
-    return re.sub(PLACE, shown, RAN_ON.sub(r"\2\1", body))

@@ -198,19 +198,17 @@ def read_page(markdown, page, config, files):
         file = files.get_file_from_path(normpath(join(dirname(page.file.src_uri), path)))
         return f"{config.site_url}{file.url}{mark}{anchor}" if file else target
 
-    meta, measured = page.meta, {}
-    if is_notebook(page):
-        with plain_errors():
-            loaded = notebooks.load(shown(page.file.abs_src_path))
-        markdown, meta = get_data(notebooks.with_places(read_text(page.text_file)))
-        made = notebooks.with_links(loaded, absolute)
-        measured = badges.measured(loaded, config.extra["text"])
-    else:
-        if page.behind == pages.ALL:
-            markdown, english = get_data(read_text(page.text_file))
-            meta = english | meta
-        made = notebooks.notebook(markdown, page.cells, absolute)
-    made = notebooks.with_sentences(made, page.ran_on | measured)
+    meta, figures, measured = page.meta, {}, {}
+    with plain_errors():
+        text = pages.read(page.text_file)
+        if is_notebook(page):
+            figures = notebooks.stored_figures(Path(shown(page.file.abs_src_path)))
+            measured = badges.measured(figures, config.extra["text"])
+            markdown, meta = get_data(labs.with_places(text))
+    if page.behind == pages.ALL:
+        markdown, english = get_data(text.text)
+        meta = english | meta
+    made = notebooks.notebook(text, page.cells, absolute, figures, page.ran_on | measured)
     dumped = notebooks.dump(made) if page.cells else None
     options = config.mdx_configs["pymdownx.snippets"]
     return with_cells(markdown, options), meta, dumped, plain.page(made, page.canonical_url), measured
@@ -235,7 +233,7 @@ def keep_rendered(page, source):
 def on_page_content(html, page, config, files):
     drawn = []
     if is_notebook(page):
-        drawn, html = labs.figures(html), labs.text(page, config, files)
+        drawn, html = labs.figures(html), labs.rendered(page, config, files)
     page.title = escape(unescape(str(page.title)))  # from the nav or the front matter it may be anything
     made_of = html, drawn, page.behind, page.cells, page.cells_to_verify, page.ran_on
     source = *made_of, config.extra["source"], config.extra["terms"]
@@ -254,7 +252,7 @@ def finished_body(html, drawn, page, config, files):
         html = config.extra["terms"].link(html, utils.get_relative_url(glossary.url, page.url))
     with plain_errors():
         refuse_undrawn(html, page.text_file, page.cells)
-        return body.show_figures(body.explain_tints(html, config.extra["text"]["legend"]), drawn, page.text_file)
+        return labs.with_figures(body.explain_tints(html, config.extra["text"]["legend"]), drawn, page.text_file)
 
 
 def write(path, data):

@@ -7,7 +7,7 @@ import html
 import re
 
 from tools.markdown import ALL
-from tools.notebooks import ANCHOR, is_figure, svg, text_of
+from tools.notebooks import SVG
 
 QUOTE = re.compile(r"(?:^> \*\*|\A> ).*(?:\n>.*)*", re.M)  # at the start of a text it goes on after a cell
 QUOTE_MARK = re.compile(r"^> ?", re.M)
@@ -15,7 +15,7 @@ PICTURE = re.compile(r"!\[([^\]]*)\]\([^)]*\)")
 SUMMARY = re.compile(r"<summary>(.*)</summary>")
 FOLD = re.compile(r"^<details>\n|\n\n</details>$", re.M)
 CODE = re.compile("</?code>")
-NAME = re.compile(r'aria-label="([^"]*)"')
+ANCHOR = re.compile(r'^(#+ .*?) <a id="[\w-]+"></a>$', re.M)
 TO_ITSELF = re.compile(r"\]\((?=#)")
 NUMBERED = re.compile(r"^\d+\. .*(?:\n {3}.*)*", re.M)
 WIDE_SIGN = re.compile(r"[\u3000-\u303f\uff00-\uffef]$")
@@ -23,7 +23,7 @@ WIDE_SIGN = re.compile(r"[\u3000-\u303f\uff00-\uffef]$")
 
 def page(made, url):
     """The plain Markdown of the notebook of the page at `url`."""
-    parts = {"markdown": lambda cell: prose(text_of(cell["source"]), url), "code": code}
+    parts = {"markdown": lambda cell: prose(cell["source"], url), "code": code}
     return "\n\n".join(parts[cell["cell_type"]](cell) for cell in made["cells"]) + "\n"
 
 
@@ -41,14 +41,12 @@ def code(cell):
 
 
 def fenced(language, text):
-    return f"```{language}\n{text_of(text).rstrip()}\n```"
+    return f"```{language}\n{text.rstrip()}\n```"
 
 
 def shown(output):
-    if not is_figure(output):
-        return fenced("text", output["text"])
-    name = NAME.search(svg(output))
-    return f"[picture: {html.unescape(name[1])}]" if name else "[picture]"
+    data = output.get("data", {})
+    return f"[picture: {data['text/plain']}]" if SVG in data else fenced("text", output["text"])
 
 
 def behind(page, older, text, english):
