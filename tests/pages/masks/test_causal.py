@@ -176,9 +176,8 @@ def test_the_bars_of_the_picture_are_the_scores_and_the_weights_of_token_3():
         torch.tensor([float(height) for height in re.findall(rf'<rect class="{ink}".* height="([\d.]+)"', picture)])
         for ink in ("muted", "accent")
     )
-    inputs = PAGE.inputs.cpu()
-    assert torch.allclose(scores / 62, inputs[3] @ inputs.T, atol=1e-3)
-    assert torch.allclose(weights / 200, PAGE.attend(PAGE.inputs, PAGE.masked)[1][3, :4].cpu(), atol=1e-3)
+    assert torch.allclose(scores / 62, (PAGE.inputs @ PAGE.inputs.T)[3], atol=1e-3)
+    assert torch.allclose(weights / 200, PAGE.attend(PAGE.inputs, PAGE.masked)[1][3, :4], atol=1e-3)
 
 
 def test_of_36_scores_15_are_thrown_away():

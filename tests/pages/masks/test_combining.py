@@ -185,8 +185,6 @@ def test_a_sequence_beyond_the_limit_is_refused():
 
 # -- empty rows ----------------------------------------------------------------------------------
 
-EMPTY_ON_THE_LEFT = masked_of(LENGTHS, 5, "left", itself=False)
-
 
 def unscaled_sdpa(inputs, masked):
     """The contexts of `weigh` by PyTorch; nan in an empty row."""
@@ -208,7 +206,8 @@ def test_evaluation_without_gradients_takes_a_path_on_which_the_row_is_nan_again
     cell = names("apis")
     with torch.no_grad():
         context, _ = cell.mha.eval()(cell.tokens, cell.tokens, cell.tokens, need_weights=False, **cell.masks)
-    assert torch.equal(context.isnan().any(dim=-1), EMPTY_ON_THE_LEFT.all(dim=-1)[:, 0])
+    empty = masked_of(LENGTHS, 5, "left", itself=False).all(dim=-1)[:, 0]
+    assert torch.equal(context.isnan().any(dim=-1), empty)
 
 
 @pytest.mark.parametrize("repair", ["zero weights", "see itself", "finfo.min, zero"])

@@ -195,7 +195,7 @@ def test_the_last_row_is_that_of_a_causal_layer_and_only_on_the_left_that_of_the
         causal, both = (alone(PAGE.attention, embed(sentence), causal) for causal in (True, False))
         p.close(causal[-1], both[-1], 1e-6)
         assert (causal[0] - both[0]).abs().max() > 0.01
-        logits = (embed(sentence)[-1] + both[-1]) @ PAGE.embedding.T
+        logits = ((embed(sentence) + both) @ PAGE.embedding.T)[-1]
         p.close(cell.left[item, -1], logits, 1e-5)
         p.close(cell.newest[item], logits, 1e-5)
 
