@@ -126,6 +126,8 @@ def refuse_undeclared(page: Translation) -> None:
         raise SourceError(
             f"{page.path}:1: has a text, but `behind: all` shows the English one; once it is whole, {page.accepting}"
         )
+    if found.undeclared and "made_from" not in translated.front:
+        raise SourceError(f"{page.path}:1: nothing says from which English it was made; nox -s update stamps new pages")
     if found.undeclared:
         names = ", ".join(found.undeclared)
         raise SourceError(

@@ -2,37 +2,49 @@
 
 import re
 import tomllib
+from collections import Counter
 
-from tests.configuration import CONFIG, LANGUAGES, PAGES, SLUGS
-from tools.site.checks import nav_pages
+import pytest
 
+from tools import configuration
 
-def test_the_nav_and_the_pages_of_a_language_agree(root, language):
-    folder = root / f"docs/{language}"
-    pages = {path.relative_to(folder).as_posix() for path in folder.rglob("*.*")}
-    sources = {page.replace(".ipynb", ".md") for page in nav_pages(CONFIG.nav)}  # that of a lab lies beside it
-    assert pages == {*nav_pages(CONFIG.nav), *sources}
+TESTS = "tests/pages/masks/test_a_b.py"
+OR_ENGLISH = "or let it show the English one: front matter, `behind: all`"
 
 
-def test_the_nav_names_each_page_once():
-    assert len(PAGES) == len(set(PAGES))
+def below(folder, pattern):
+    """The slugs of the files below a folder."""
+    return {path.relative_to(folder).with_suffix("").as_posix(): path for path in folder.rglob(pattern)}
 
 
-def test_docs_holds_the_languages_and_the_assets_they_share(root):
-    assert {path.name for path in (root / "docs").iterdir()} == {*LANGUAGES, "assets"}
+def missing(root):
+    """What a page still lacks, and what belongs to none: a sentence for each."""
+    site = configuration.read(root / "mkdocs.yml")
+    cells, nav = below(root / "snippets", "*.md"), root / "mkdocs.yml"
+    for slug, count in Counter(site.slugs).items():
+        if count > 1:
+            yield f"{nav}: the nav names {slug} {count} times; name each page once"
+    for slug in cells.keys() - set(site.slugs):
+        yield f"{cells[slug]}: the nav of mkdocs.yml lacks this page; add {slug}.md"
+    yield from missing_tests(root, {slug for slug in cells if not slug.startswith("labs/")})
+    for file in site.files:
+        if file.endswith(".ipynb") != file.startswith("labs/"):
+            yield f"{nav}: {file}: a lab is named as .ipynb, every other page as .md"
+    for language in site.languages:
+        yield from missing_pages(root / "docs" / language, site)
+    for folder in (root / "docs").iterdir():
+        if folder.name not in (*site.languages, "assets"):
+            yield f"{folder}: is neither a language of mkdocs.yml nor the assets that they share"
 
 
-def test_every_snippet_file_has_a_page():
-    assert set(SLUGS) <= set(PAGES)
-
-
-def test_every_page_with_cells_has_tests_and_every_test_a_page(root):
-    """A lab has some only where it tells more than its cells print."""
-    tested = {path.relative_to(root / "tests/pages").as_posix() for path in root.glob("tests/pages/**/test_*.py")}
-    labs = {slug for slug in SLUGS if slug.startswith("labs/")}
-    assert tested == {test_file(slug) for slug in set(SLUGS) - labs}
-    told = {path.relative_to(root / "tests").as_posix() for path in root.glob("tests/labs/test_*.py")}
-    assert told <= set(map(test_file, labs))
+def missing_tests(root, slugs):
+    tests = {slug: root / "tests/pages" / test_file(slug) for slug in slugs}
+    for slug in sorted(slugs):
+        if not tests[slug].is_file():
+            yield f"{tests[slug]}: write here what {slug} claims"
+    for path in below(root / "tests/pages", "test_*.py").values():
+        if path not in tests.values():
+            yield f"{path}: there are no cells that it could test; is it named like its page?"
 
 
 def test_file(slug):
@@ -43,13 +55,59 @@ def test_file(slug):
 test_file.__test__ = False
 
 
+def missing_pages(folder, site):
+    wanted = {*site.files, *(f"{slug}.md" for slug in site.slugs)}  # the text of a lab lies beside its notebook
+    for file in sorted(wanted):
+        if not (folder / file).is_file() and file.endswith(".ipynb"):
+            yield f"{folder / file}: nox -s labs writes this notebook"
+        elif not (folder / file).is_file():
+            yield f"{folder / file}: write this page of the nav{'' if folder.name == 'en' else f', {OR_ENGLISH}'}"
+    for path in folder.rglob("*.*"):
+        if path.relative_to(folder).as_posix() not in wanted:
+            yield f"{path}: the nav of mkdocs.yml has no such page; add it, or take the file away"
+
+
+def test_every_page_is_whole(root, refuse):
+    refuse(missing(root))
+
+
+@pytest.fixture
+def small(tmp_path):
+    """A site of one page."""
+    (tmp_path / "mkdocs.yml").write_text(
+        "nav: [masks/a-b.md]\nplugins: [i18n: {languages: [locale: en, locale: it]}]\n", encoding="utf-8"
+    )
+    for name in ("docs/en/masks/a-b.md", "docs/it/masks/a-b.md", "snippets/masks/a-b.md", TESTS):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    assert list(missing(tmp_path)) == []
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("gone", "said"),
+    [
+        ("docs/en/masks/a-b.md", "write this page of the nav"),
+        ("docs/it/masks/a-b.md", f"write this page of the nav, {OR_ENGLISH}"),
+        (TESTS, "write here what masks/a-b claims"),
+    ],
+)
+def test_what_a_page_lacks_is_said_in_a_line(small, gone, said):
+    (small / gone).unlink()
+    assert list(missing(small)) == [f"{small / gone}: {said}"]
+
+
+@pytest.mark.parametrize(
+    "more", ["docs/en/masks/c.md", "docs/de/masks.md", "snippets/masks/c.md", "tests/pages/masks/test_c.py"]
+)
+def test_what_belongs_to_no_page_is_named(small, more):
+    (small / more).parent.mkdir(exist_ok=True)
+    (small / more).touch()
+    assert any(sentence.startswith((f"{small / more}: ", f"{small}/docs/de: ")) for sentence in missing(small))
+
+
 def test_names_are_meanings(page):
     assert re.fullmatch(r"[a-z]+(-[a-z]+)*(/[a-z]+(-[a-z]+)*)*", page)
-
-
-def test_labs_are_published_as_notebooks():
-    for page in nav_pages(CONFIG.nav):
-        assert page.endswith(".ipynb") == page.startswith("labs/")
 
 
 def test_everything_that_a_session_installs_is_pinned(root):
@@ -59,9 +117,9 @@ def test_everything_that_a_session_installs_is_pinned(root):
     assert asked <= set(pins)
 
 
-def test_no_file_holds_the_marks_of_a_merge_conflict(root):
+def test_no_file_holds_the_marks_of_a_merge_conflict(root, refuse):
     """Git writes them, and YAML, Markdown and CSV may read over them."""
-    assert [fault for path in files(root) for fault in marks(path)] == []
+    refuse(fault for path in files(root) for fault in marks(path))
 
 
 def files(root):

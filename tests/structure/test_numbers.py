@@ -65,8 +65,8 @@ def differences(original: Page, translation: Page):
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_the_numbers_of_a_section_are_the_same_in_every_language(name, translation):
-    assert list(differences(read(page_file("en", name)), read(page_file(translation, name)))) == []
+def test_the_numbers_of_a_section_are_the_same_in_every_language(name, translation, refuse):
+    refuse(differences(read(page_file("en", name)), read(page_file(translation, name))))
 
 
 # --- decimals ------------------------------------------------------------------------------------------
@@ -131,9 +131,9 @@ def unprinted(page: Page, slug: str):
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_decimal_in_the_prose_is_printed_by_a_cell_of_the_page(name):
+def test_a_decimal_in_the_prose_is_printed_by_a_cell_of_the_page(name, refuse):
     """In English; the other languages have the same numbers."""
-    assert list(unprinted(read(page_file("en", name)), name)) == []
+    refuse(unprinted(read(page_file("en", name)), name))
 
 
 @pytest.mark.parametrize("name", sorted({*COMPUTED, *FROM_ELSEWHERE}))
