@@ -1,1 +1,10 @@
+import pytest
+
 pytest_plugins = ["tools.cells.plugin"]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config):
+    """Give torch the pretend accelerator before the runner asks for it."""
+    if config.option.device == "sim":
+        import tests.device.sim  # noqa: F401

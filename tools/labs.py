@@ -26,9 +26,9 @@ from scour import scour
 
 from tools import configuration, markdown
 from tools.cells import compare
+from tools.cells.facts import facts
 from tools.cells.record import write_atomically
 from tools.cells.source import Cell, SourceError, digest, read_cells, resolve, slug_of
-from tools.cells.summary import facts
 from tools.notebooks import SVG, described, dump, notebook, stored_figures
 from tools.site.body import in_words, words_of_pictures
 

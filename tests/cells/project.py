@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 CHILDREN = multiprocessing.get_context("forkserver")  # of a process that has loaded torch and has done nothing yet
-CHILDREN.set_forkserver_preload(["torch", "pytest"])
+CHILDREN.set_forkserver_preload(["tools.cells.plugin"])
 
 
 def cell(name, code, output=None, mark=""):

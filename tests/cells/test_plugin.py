@@ -1,11 +1,8 @@
 """The runner as people use it: `pytest --codeblocks snippets`, on a project with one fault in each file."""
 
 import json
-import re
-import time
 
 import pytest
-import torch
 
 from tests.cells.project import Project, cell
 
@@ -139,6 +136,21 @@ BAD = {
         11,
         "something else each time",
     ),
+    "an-address": ([SETUP, ("object", "print(object())\n", "<object>\n")], 11, "something else each time"),
+    **{
+        f"a-machine-{name}": (
+            [SETUP, ("ask", f"import {module}\n\nprint({call})\n", "1\n")],
+            11,
+            "another machine or day",
+        )
+        for name, module, call in (
+            ("processors", "os", "os.cpu_count()"),
+            ("threads", "os", "torch.get_num_threads()"),
+            ("version", "os", "torch.__version__"),
+            ("host", "platform", "platform.node()"),
+            ("day", "datetime", "datetime.date.today()"),
+        )
+    },
     "a-print-without-output": ([SETUP, ("print", "print(1)\n")], 12, "may not print"),
     "a-changed-tensor": (
         [SETUP, ("change", "inputs += 1\nprint(1)\n", "1\n")],
@@ -262,6 +274,15 @@ BAD = {
         "mat1 and mat2 shapes cannot be multiplied",
     ),
     "a-syntax-error": ([SETUP, ("syntax", "print(1\n", "1\n")], 12, "SyntaxError"),
+    "an-endless-cell": (
+        [
+            SETUP,
+            ("wait", "import time\n\n\ndef wait():\n    while True:\n        time.sleep(0.01)\n"),
+            ("endless", "print(1)\nwait()\n", "1\n"),
+        ],
+        17,
+        "the cell 'endless' is not done after 5 seconds; let it end sooner",
+    ),
     "a-name-of-another-cell": (
         [SETUP, ("one", "x = 1\nprint(x)\n", "1\n"), ("two", "print(x)\n", "1\n")],
         23,
@@ -274,51 +295,41 @@ BAD = {
     ),
 }
 
-LIMIT = "\ntools.cells.apart.SECONDS = 3\n"
-
+NEEDS_CUDA = "needs cuda: a kernel of its own"
+NEEDS_SIM = "needs sim: the CPU is not pretended"
+WHERE = "print(torch.ones(2).device, torch.ones(2, device='sim'))\n"
 NOT_READ = {
-    "a-fence-that-would-be-skipped": cell("x", "1\n").replace("```python", "```py"),
-    "a-skipped-file": "<!--pytest-codeblocks:skipfile-->\n" + cell("x", "1\n"),
-    "a-skip-mark": cell("x", "1\n").replace("```python", "<!--pytest.mark.skip-->\n```python"),
-    "a-malformed-mark": cell("x", "1\n").replace("[start:x]", "[strat:x]"),
-    "a-need-without-a-reason": cell("x", "1\n", mark="needs cuda"),
+    "a-fence-that-would-be-skipped": (cell("x", "1\n").replace("```python", "```py"), "expected ```python"),
+    "a-skipped-file": ("<!--pytest-codeblocks:skipfile-->\n" + cell("x", "1\n"), "expected <!-- --8<--"),
+    "a-skip-mark": (cell("x", "1\n").replace("```python", "<!--pytest.mark.skip-->\n```python"), "expected ```python"),
+    "a-malformed-mark": (cell("x", "1\n").replace("[start:x]", "[strat:x]"), "expected <!-- --8<--"),
+    "a-need-without-a-reason": (cell("x", "1\n", mark="needs cuda"), "expected <!-- --8<--"),
+    "an-unknown-device": (cell("x", "1\n", mark="needs cdua: a kernel"), "needs cdua: give one of cuda, mps"),
+    "a-comment-not-run-here": (cell("x", "1  # 42 on every GPU\n", mark=NEEDS_CUDA), "a comment in a cell is a shape"),
+    "no-python-not-run-here": (cell("x", "print(1\n", mark=NEEDS_CUDA), "SyntaxError"),
+    "no-lab": (cell("x", "1\n", "1\n", "measures: how long it takes"), "only a lab has figures that measure"),
 }
 
 
 @pytest.fixture(scope="module")
-def good(tmp_path_factory):
-    project = Project(tmp_path_factory.mktemp("good"))
-    for slug, cells in GOOD.items():
-        project.add(slug, *cells)
-    return project
-
-
-@pytest.fixture(scope="module")
 def bad(tmp_path_factory):
+    """What the runner says of all that is wrong, in one run, by test; under "text", what it printed."""
     project = Project(tmp_path_factory.mktemp("bad"))
+    project.write(
+        "conftest.py", project.read("conftest.py") + "\nimport tools.cells.apart\n\ntools.cells.apart.SECONDS = 5\n"
+    )
     for slug, (cells, _, _) in BAD.items():
         project.add(slug, *cells)
     project.add("on-no-page", SETUP, ("sums", PRINT_SUMS, SUMS))
     project.write("docs/en/on-no-page.md", '--8<-- "on-no-page.md:setup"\n')
     project.add("no-page", SETUP)
     (project.folder / "docs/en/no-page.md").unlink()
-    for slug, text in NOT_READ.items():
+    project.add("not-here", SETUP, ("fused", "print(1)\n", None, NEEDS_CUDA), ("where", WHERE, "1\n", NEEDS_SIM))
+    for slug, (text, _) in NOT_READ.items():
         project.write(f"snippets/{slug}.md", text)
     status, text, messages = project.pytest("snippets", "--continue-on-collection-errors")
     assert status == 1, text
-    return messages
-
-
-def test_right_cells_pass(good):
-    status, text, messages = good.pytest("snippets", "-W", "error")
-    assert status == 0, text
-    assert len(messages) == sum(len(cells) + 1 for cells in GOOD.values())
-
-
-def test_right_cells_pass_on_the_pretend_accelerator(good):
-    status, text, messages = good.pytest("snippets", "--device", "sim")
-    assert status == 0, text
-    assert len(messages) == sum(len(cells) + 1 for cells in GOOD.values())
+    return messages | {"text": text}
 
 
 @pytest.mark.parametrize("slug", BAD)
@@ -330,33 +341,11 @@ def test_a_fault_is_named_with_its_line(bad, slug):
     assert not bad[f"{slug}::setup"], "only the wrong cell fails"
 
 
-def test_what_a_cell_changes_in_torch_reaches_no_other_page(tmp_path):
-    project = Project(tmp_path)
-    project.add("changes", SETUP, *((name, f"{how}print(T)\n", "3\n") for name, (how, _) in WORLDS.items()))
-    project.add("later", SETUP, *((name, *seen) for name, (_, seen) in WORLDS.items()))
-    status, text, _ = project.pytest("snippets")
-    assert status == 0, text
-
-
-def test_an_endless_cell_ends_and_is_named_with_the_line_where_it_was(tmp_path):
-    project = Project(tmp_path)
-    project.write("conftest.py", "import tools.cells.apart\n\n" + project.read("conftest.py") + LIMIT)
-    endless = (
-        "def wait():\n    while True:\n        try:\n            1\n        except BaseException:\n            1\n"
-    )
-    project.add("page", SETUP, ("wait", endless), ("sums", PRINT_SUMS, SUMS), ("endless", "print(1)\nwait()\n", "1\n"))
-    _, _, messages = project.pytest("snippets")
-    assert re.match(
-        r"snippets/page\.md:1[3-7]: the cell 'endless' is not done after 3 seconds", messages["page::endless"]
-    )
-    assert messages["page::sums"] == ""
-
-
 @pytest.mark.parametrize("slug", NOT_READ)
 def test_a_block_that_would_not_run_is_an_error(bad, slug):
     [message] = [text for name, text in bad.items() if slug in name]
     assert f"snippets/{slug}.md:" in message
-    assert "expected" in message
+    assert NOT_READ[slug][1] in message
 
 
 @pytest.mark.parametrize(("test", "page"), [("on-no-page::sums", "on-no-page"), ("no-page::setup", "no-page")])
@@ -364,87 +353,66 @@ def test_a_cell_on_no_page_is_an_error(bad, test, page):
     assert f"is on no page; show it in docs/en/{page}.md" in bad[test]
 
 
-def test_a_file_shows_cells_of_another_which_run_with_its_own_and_are_mended_there(tmp_path):
+def test_a_cell_that_needs_another_device_is_listed_as_not_run_with_its_reason(bad):
+    assert "SKIPPED [1] snippets/not-here.md: 'where' needs sim: the CPU is not pretended" in bad["text"]
+    assert "SKIPPED [1] snippets/not-here.md: 'fused' needs cuda: a kernel of its own" in bad["text"]
+
+
+def test_right_cells_pass_whatever_others_change_in_torch(tmp_path):
     project = Project(tmp_path)
-    unused = ("unused", "def unused(x):\n    return x  # (T,)\n")
-    page = project.add("page", SETUP, unused, ("sums", PRINT_SUMS, "tensor([9.])\n"))
-    before = page.read_text()
-    shown = [f'--8<-- "page.md:{name}"' for name in ("setup", "unused", "sums")]
-    lab = project.write("snippets/labs/a.md", "\n\n".join([*shown, cell("total", "print(inputs.sum())\n")]))
-    project.write("docs/en/labs/a.md", "\n\n".join([*shown, '--8<-- "labs/a.md:total"\n']))
-    _, _, messages = project.pytest("snippets/labs", "--update")
-    said = messages.pop("labs/a::sums")
-    assert said.startswith("snippets/page.md:19: print(inputs.sum(dim=-1))\nThe page shows (-)")
-    assert said.endswith("nox -s update -- page")
-    assert "mend sums first" in messages.pop("labs/a::notebook")
-    assert messages == dict.fromkeys(["labs/a::setup", "labs/a::unused", "labs/a::total"], "")
-    assert "```text\ntensor(21.)\n```" in lab.read_text()
-    assert page.read_text() == before
-    page.write_text(before.replace("tensor([9.])\n", SUMS))
-    status, text, _ = project.pytest("snippets/labs", "--record")
+    for slug, cells in GOOD.items():
+        project.add(slug, *cells)
+    project.add("changes", SETUP, *((name, f"{how}print(T)\n", "3\n") for name, (how, _) in WORLDS.items()))
+    project.add("later", SETUP, *((name, *seen) for name, (_, seen) in WORLDS.items()))
+    project.write("README.md", "```sh\ntouch run\n```\n")
+    strict = ("-W", "error", "-W", "ignore::pytest.PytestAssertRewriteWarning")  # of the preloaded time_machine
+    status, text, messages = project.pytest(".", *strict)
     assert status == 0, text
-    recorded = json.loads((tmp_path / "verified/cpu.json").read_text())["labs/a"]["cells"]
-    assert recorded.keys() == {"setup", "unused", "sums", "total"}
+    assert len(messages) == sum(len(cells) + 1 for cells in GOOD.values()) + 2 * (len(WORLDS) + 2)
+    assert not (tmp_path / "run").exists(), "a block of another Markdown file is a command for people"
 
 
-NEEDS_SIM = (
-    "where",
-    "print(torch.ones(2).device, torch.ones(2, device='sim'))\n",
-    "cpu tensor([1., 1.], device='sim:0')\n",
-    "needs sim: the CPU is not pretended",
-)
+# -- on a device ---------------------------------------------------------------------------------
+
 READERS = """print(torch.backends.cudnn.enabled, torch.backends.cuda.flash_sdp_enabled())
 torch.manual_seed(0)
 here, there = torch.randn(3), torch.randn(3, device="sim").cpu()
 torch.manual_seed(0)
 print(torch.equal(here, torch.randn(3)), torch.equal(here, there))
 """
-NEEDS_CUDA = ("fused", "print(torch.cuda.get_device_name())\n", None, "needs cuda: a kernel of its own")
 
-
-def test_a_cell_that_needs_another_device_is_listed_as_not_run_with_its_reason(tmp_path):
-    project = Project(tmp_path)
-    project.add("page", SETUP, NEEDS_SIM, ("sums", PRINT_SUMS, SUMS), NEEDS_CUDA)
-    status, text, _ = project.pytest("snippets", "--record")
-    assert status == 0, text
-    assert "SKIPPED [1] snippets/page.md: 'where' needs sim: the CPU is not pretended" in text
-    assert "SKIPPED [1] snippets/page.md: 'fused' needs cuda: a kernel of its own" in text
-    assert "3 passed, 2 skipped" in text, "setup, sums and the notebook"
-    assert set(json.loads((tmp_path / "verified/cpu.json").read_text())["page"]["cells"]) == {"setup", "sums"}
-
-
-def test_a_cell_runs_on_the_device_that_it_needs(tmp_path):
-    project = Project(tmp_path)
-    project.add("page", SETUP, NEEDS_SIM, NEEDS_CUDA)
-    status, text, _ = project.pytest("snippets", "--device", "sim")
-    assert status == 0, text
-    assert "3 passed, 1 skipped" in text, "setup, where and the notebook; not what needs cuda"
-
-
-# slug: (the cell, words of the message)
+# slug: (the output of a cell that needs the device, its code, words of the message)
 BAD_ON_ITS_DEVICE = {
-    "a-wrong-output": ("cpu\n", NEEDS_SIM[1], "nox -s gpu -- --update snippets/a-wrong-output.md"),
-    "no-output-yet": (None, NEEDS_SIM[1], "nox -s gpu -- --update snippets/no-output-yet.md"),
+    "a-wrong-output": ("cpu\n", WHERE, "nox -s gpu -- --update snippets/a-wrong-output.md"),
+    "no-output-yet": (None, WHERE, "nox -s gpu -- --update snippets/no-output-yet.md"),
     "nothing-printed": (None, "x = torch.ones(2)\n", "the cell 'bad' prints nothing"),
     "a-shape-never-run": ("1\n", "def f(x):\n    return x  # (T, D)\n\n\nprint(1)\n", "its shape comment is unchecked"),
     "a-lucky-draw": (None, "print(torch.rand(2) < 2)\n", "without a seed of its own"),
 }
 
 
-def test_on_its_device_a_cell_obeys_the_rules_of_the_house(tmp_path):
+def test_on_a_device_cells_print_what_the_cpu_prints_and_those_that_need_it_obey_the_rules_of_the_house(tmp_path):
+    """Those run as a reader runs them, with fused kernels, cuDNN and the device's own random numbers."""
     project = Project(tmp_path)
+    for slug, cells in GOOD.items():
+        project.add(slug, *cells)
+    project.add("own", SETUP, ("own", READERS, "True True\nTrue False\n", NEEDS_SIM), *GOOD["seeded"][1:])
     for slug, (output, code, _) in BAD_ON_ITS_DEVICE.items():
-        project.add(slug, SETUP, ("bad", code, output, NEEDS_SIM[3]))
-    _, _, messages = project.pytest("snippets", "--device", "sim")
+        project.add(slug, SETUP, ("bad", code, output, NEEDS_SIM))
+    _, text, messages = project.pytest("snippets", "--device", "sim")
     for slug, (_, _, words) in BAD_ON_ITS_DEVICE.items():
-        assert f"snippets/{slug}.md:1" in messages[f"{slug}::bad"]
-        assert words in messages[f"{slug}::bad"]
+        message = messages.pop(f"{slug}::bad")
+        assert f"snippets/{slug}.md:1" in message
+        assert words in message
+    assert not [test for test, message in messages.items() if message and not test.endswith("::notebook")], text
 
 
 def test_update_on_a_device_writes_the_cells_that_need_it_and_no_other(tmp_path):
     project = Project(tmp_path)
-    right = project.add("page", SETUP, NEEDS_SIM).read_text()
-    path = project.add("page", SETUP, (NEEDS_SIM[0], NEEDS_SIM[1], None, NEEDS_SIM[3]))
+    right = project.add(
+        "page", SETUP, ("where", WHERE, "cpu tensor([1., 1.], device='sim:0')\n", NEEDS_SIM)
+    ).read_text()
+    path = project.add("page", SETUP, ("where", WHERE, None, NEEDS_SIM))
     wrong = project.add("wrong", SETUP, ("sums", PRINT_SUMS, "tensor([9.])\n"))
     before = wrong.read_text()
     status, _, messages = project.pytest("snippets", "--device", "sim", "--update")
@@ -454,130 +422,63 @@ def test_update_on_a_device_writes_the_cells_that_need_it_and_no_other(tmp_path)
     assert wrong.read_text() == before
 
 
-def test_a_cell_runs_on_its_device_as_a_reader_runs_it_and_the_next_one_does_not_notice(tmp_path):
-    """With fused kernels, cuDNN and the random numbers of the device, and without a default device."""
+# -- update and record ---------------------------------------------------------------------------
+
+PRINTS = {"fence": "```\\n", "mark": "<!-- x\\n", "feed": "\\x0c\\n", "accent": "\\xe9\\n", "open": "no line break"}
+WRONG_SUMS = ("sums", PRINT_SUMS, "tensor([9.])\n")
+
+
+def recorded(project):
+    pages = json.loads(project.read("verified/cpu.json"))
+    return {slug: set(page["cells"]) for slug, page in pages.items()}
+
+
+def test_update_writes_what_the_check_then_accepts_and_records_it_and_nothing_else(tmp_path):
+    """A cell whose output is missing is not shared: a shared cell below it may give its names a new value."""
     project = Project(tmp_path)
-    own = ("own", READERS, "True True\nTrue False\n", NEEDS_SIM[3])
-    seeded = ("seeded", "torch.manual_seed(5)\nprint(torch.randn(2))\n", "tensor([-0.4868, -0.6038])\n")
-    project.add("page", SETUP, own, seeded)
-    status, text, _ = project.pytest("snippets", "--device", "sim")
-    assert status == 0, text
-
-
-def test_a_cell_that_does_not_run_here_is_read_all_the_same(tmp_path):
-    project = Project(tmp_path)
-    project.add("comment", SETUP, ("fused", "print(1)  # 42 on every GPU\n", None, NEEDS_CUDA[3]))
-    project.add("syntax", SETUP, ("fused", "print(1\n", None, NEEDS_CUDA[3]))
-    project.add("device", SETUP, ("fused", "print(1)\n", None, "needs cdua: a kernel of its own"))
-    project.add("no-lab", SETUP, ("time", "print(1)\n", "1\n", "measures: how long it takes"))
-    status, text, _ = project.pytest("snippets")
-    assert status == 2
-    assert "snippets/comment.md:12: a comment in a cell is a shape" in text
-    assert "snippets/syntax.md:12: SyntaxError" in text
-    assert "snippets/device.md:10: needs cdua: give one of cuda, mps" in text
-    assert "snippets/no-lab.md:10: only a lab has figures that measure" in text
-
-
-def test_a_job_on_github_says_what_it_ran(tmp_path):
-    project = Project(tmp_path)
-    project.add("page", SETUP, ("sums", PRINT_SUMS, SUMS), ("wrong", "print(1)\n", "2\n"), NEEDS_CUDA)
-    project.write("tests/test_other.py", "def test_other():\n    pass\n")
-    project.write("snippets/broken.md", NOT_READ["a-malformed-mark"])
-    summary = {"GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md")}
-    project.pytest("snippets", "tests", "--device", "sim", "--continue-on-collection-errors", **summary)
-    summary = (tmp_path / "summary.md").read_text()
-    for row in (
-        "device | sim",
-        f"torch | {torch.__version__}",
-        "cells run | 3",
-        "cells failed | 1",
-        "cells not run | 1",
-        "other tests run | 3",
-        "other tests failed | 2",
-        "snippets/page.md::fused | Skipped: 'fused' needs cuda: a kernel of its own",
-    ):
-        assert f"| {row} |" in summary
-    failed, slowest = summary.split("| failed |")[1].split("| slowest |")
-    assert "snippets/page.md::wrong" in failed
-    assert "snippets/broken.md" in failed
-    assert len(re.findall(r"^\| \S+::\S+ \| \d+\.\d\d \|$", slowest, re.M)) == 5
-
-
-def test_update_writes_what_the_check_then_accepts(tmp_path):
-    project = Project(tmp_path)
-    right = project.add(
-        "page", SETUP, ("sums", PRINT_SUMS, SUMS), ("last", "print(inputs[0])\n", "tensor([1., 2.])\n")
-    ).read_text()
-    path = project.add("page", SETUP, ("sums", PRINT_SUMS, "tensor([9.])\n"), ("last", "print(inputs[0])\n"))
-    other = project.add("other", SETUP, ("sums", PRINT_SUMS, "tensor([9.])\n"))
-    status, text, _ = project.pytest("snippets/page.md", "--update", "--record")
-    assert status == 0, text
-    assert path.read_text() == right
-    assert "tensor([9.])" in other.read_text(), "only the named pages are written"
-    assert set(json.loads((tmp_path / "verified/cpu.json").read_text())["page"]["cells"]) == {"setup", "sums", "last"}
-    assert project.pytest("snippets/page.md")[0] == 0
-
-
-def test_a_cell_whose_output_is_missing_is_accused_alone_and_one_update_mends_it(tmp_path):
-    """It is not shared: a shared cell below it may give its names a new value."""
-    project = Project(tmp_path)
-    first, use = ("first", "T = 9\nprint(T)\n", "9\n"), ("use", "print(T)\n", "3\n")
-    right = project.add("page", first, SETUP, use).read_text()
-    assert project.pytest("snippets", "--record")[0] == 0
-    recorded = json.loads((tmp_path / "verified/cpu.json").read_text())["page"]["cells"]
-    path = project.add("page", first[:2], SETUP, use)
-    _, _, messages = project.pytest("snippets")
-    assert "may not print; this one prints:\n\n9\n" in messages.pop("page::first")
-    assert messages.pop("page::notebook").endswith("mend first first")
-    assert messages == {"page::setup": "", "page::use": ""}
-    status, text, _ = project.pytest("snippets", "--update", "--record")
-    assert status == 0, text
-    assert path.read_text() == right
-    assert json.loads((tmp_path / "verified/cpu.json").read_text())["page"]["cells"] == recorded
-
-
-def test_a_cell_that_uses_a_name_of_one_whose_output_is_missing_is_not_recorded(tmp_path):
-    project = Project(tmp_path)
-    project.add("page", SETUP, ("one", "x = 1\nprint(x)\n"), ("two", "print(x)\n"))
-    status, _, messages = project.pytest("snippets", "--update", "--record")
+    first, last = ("first", "T = 9\nprint(T)\n", "9\n"), ("last", "print(inputs[0])\n", "tensor([1., 2.])\n")
+    right = project.add("page", first, SETUP, ("sums", PRINT_SUMS, SUMS), last).read_text()
+    path = project.add("page", first[:2], SETUP, WRONG_SUMS, last[:2])
+    other = project.add("other", SETUP, WRONG_SUMS)
+    kept = {
+        slug: project.add(slug, SETUP, ("show", f"print('{printed}', end='')\n", "x\n"))
+        for slug, printed in PRINTS.items()
+    }
+    kept["draw"] = project.add("draw", SETUP, ("show", "print(torch.randn(2))\n", RANDOM))
+    before = {slug: path.read_text() for slug, path in kept.items()}
+    project.add("uses", SETUP, ("one", "x = 1\nprint(x)\n"), ("two", "print(x)\n"))
+    project.add("later", ("one", "x = 1\nprint(x)\n", "1\n"), ("two", "print('x' in globals())\n", "False\n"))
+    named = [f"snippets/{slug}.md" for slug in ("page", "uses", "later", *kept)]
+    status, text, messages = project.pytest(*named, "--update", "--record")
     assert status == 1
-    assert "name 'x' is not defined" in messages["page::two"]
-    assert json.loads((tmp_path / "verified/cpu.json").read_text())["page"]["cells"] == {}
+    assert path.read_text() == right, text
+    assert "tensor([9.])" in other.read_text(), "only the named pages are written"
+    assert {slug: path.read_text() for slug, path in kept.items()} == before
+    assert all("a page cannot show what the cell 'show' prints" in messages[f"{slug}::show"] for slug in PRINTS)
+    assert "torch.manual_seed" in messages["draw::show"]
+    assert "name 'x' is not defined" in messages["uses::two"]
+    assert recorded(project)["page"] == {"first", "setup", "sums", "last"}
+    assert recorded(project)["uses"] == recorded(project)["later"] == set()
+    status, text, _ = project.pytest("snippets/page.md")
+    assert status == 0, text
 
 
-HALF_WRITTEN = """
-import pathlib, time
-
-write = pathlib.Path.write_text
-
-def write_half(path, text, **how):
-    if "{name}" not in path.name:
-        return write(path, text, **how)
-    write(path, text[: len(text) // 2], **how)
-    time.sleep(60)
-
-pathlib.Path.write_text = write_half
-"""
-
-
-@pytest.mark.parametrize("written", ["verified/cpu.json", "snippets/page.md"])
-def test_a_kill_in_the_middle_of_an_update_leaves_every_file_whole(tmp_path, written):
+def test_a_file_shows_cells_of_another_which_run_with_its_own_and_are_mended_there(tmp_path):
     project = Project(tmp_path)
-    page = project.add("page", ("sums", "print(1)\n", "0\n"))
-    project.pytest("snippets", "--record")
-    before = {path: path.read_text() for path in (page, tmp_path / "verified/cpu.json")}
-    path = tmp_path / written
-    conftest = tmp_path / "conftest.py"
-    conftest.write_text(conftest.read_text() + HALF_WRITTEN.replace("{name}", path.name))
-    run = project.start("snippets", "--update", "--record")
-    while not list(path.parent.glob(f".{path.name}.*")):
-        assert run.is_alive()
-        time.sleep(0.05)
-    run.kill()
-    run.join()
-    assert path.read_text() == before[path]
-    assert page.read_text() == before[page]
-    assert json.loads((tmp_path / "verified/cpu.json").read_text())["page"]["cells"].keys() <= {"sums"}
+    unused = ("unused", "def unused(x):\n    return x  # (T,)\n")
+    page = project.add("page", SETUP, unused, WRONG_SUMS)
+    before = page.read_text()
+    shown = [f'--8<-- "page.md:{name}"' for name in ("setup", "unused", "sums")]
+    lab = project.write("snippets/labs/a.md", "\n\n".join([*shown, cell("total", "print(inputs.sum())\n")]))
+    project.write("docs/en/labs/a.md", "\n\n".join([*shown, '--8<-- "labs/a.md:total"\n']))
+    _, _, messages = project.pytest("snippets/labs", "--update", "--record")
+    said = messages.pop("labs/a::sums")
+    assert said.startswith("snippets/page.md:19: print(inputs.sum(dim=-1))\nThe page shows (-)")
+    assert said.endswith("nox -s update -- page")
+    assert "mend sums first" in messages.pop("labs/a::notebook")
+    assert messages == dict.fromkeys(["labs/a::setup", "labs/a::unused", "labs/a::total"], "")
+    assert "```text\ntensor(21.)\n```" in lab.read_text()
+    assert page.read_text() == before
 
 
 STOP = """
@@ -593,121 +494,41 @@ def pytest_runtest_protocol(item):
     ("how", "arguments"),
     [
         ("raise KeyboardInterrupt", []),
-        ("item.session.shouldstop = 'enough'", []),
         ("item.runtest = None  # it fails", ["-x"]),
-        ("1 / 0  # an internal error", []),
-        ("pass", ["--collect-only"]),
         ("pass", ["--deselect", "snippets/page.md::sums"]),
         ("pass", ["broken"]),
     ],
 )
 def test_a_run_that_stops_before_its_end_writes_nothing_and_says_so(tmp_path, how, arguments):
     project = Project(tmp_path)
-    project.write("broken/snippets/unreadable.md", NOT_READ["a-malformed-mark"])
-    project.add("done", SETUP, ("sums", PRINT_SUMS, SUMS))
+    project.write("broken/snippets/unreadable.md", NOT_READ["a-malformed-mark"][0])
+    done = project.add("done", SETUP, WRONG_SUMS)
     project.add("page", SETUP, ("sums", PRINT_SUMS, SUMS))
-    assert project.pytest("snippets", "--record")[0] == 0
-    done = project.add("done", SETUP, ("sums", PRINT_SUMS, "tensor([9.])\n"))
-    before = {path: path.read_text() for path in (done, tmp_path / "verified/cpu.json")}
-    conftest = tmp_path / "conftest.py"
-    conftest.write_text(conftest.read_text() + STOP.replace("{how}", how))
+    project.write("conftest.py", project.read("conftest.py") + STOP.replace("{how}", how))
+    before = done.read_text()
     _, text, _ = project.pytest("snippets", "--update", "--record", *arguments)
-    assert {path: path.read_text() for path in before} == before
+    assert done.read_text() == before
+    assert not (tmp_path / "verified").exists()
     assert "\nstopped before the end: snippets/ and verified/ are as they were\n" in text
-
-
-def test_update_refuses_what_is_not_the_same_twice_and_keeps_the_file(tmp_path):
-    project = Project(tmp_path)
-    path = project.add("page", SETUP, ("draw", "print(torch.randn(2))\n", RANDOM))
-    before = path.read_text()
-    status, _, messages = project.pytest("snippets", "--update")
-    assert status == 1
-    assert "torch.manual_seed" in messages["page::draw"]
-    assert path.read_text() == before
-
-
-def test_a_record_keeps_only_what_passed_alone_and_as_a_notebook(tmp_path):
-    project = Project(tmp_path)
-    project.add("right", SETUP, ("sums", PRINT_SUMS, SUMS))
-    project.add("wrong", SETUP, ("sums", PRINT_SUMS, SUMS), ("wrong", "print(1)\n", "2\n"))
-    project.add("later", ("one", "x = 1\nprint(x)\n", "1\n"), ("two", "print('x' in globals())\n", "False\n"))
-    status, text, messages = project.pytest("snippets", "--record")
-    assert status == 1, text
-    pages = json.loads((tmp_path / "verified/cpu.json").read_text())
-    assert {slug: set(page["cells"]) for slug, page in pages.items()} == {
-        "right": {"setup", "sums"},
-        "wrong": set(),
-        "later": set(),
-    }
-    assert set(pages["right"]) == {"cells", "date", "device", "python", "torch"}
-    assert messages["wrong::notebook"].endswith("wrong.md: the notebook fails, and so do cells of it: mend wrong first")
-    _, _, messages = project.pytest("snippets/later.md::notebook")
-    assert "as in the notebook of the page later" in messages["later::notebook"]
-
-
-def test_a_page_of_which_nothing_passes_any_more_loses_its_record(tmp_path):
-    project = Project(tmp_path)
-    project.add("page", ("setup", "import os\n\nassert 'BROKEN' not in os.environ\n"), ("show", "print(1)\n", "1\n"))
-    project.add("other", SETUP)
-    assert project.pytest("snippets", "--record")[0] == 0
-    assert project.pytest("snippets/page.md", "--record", BROKEN="1")[0] == 1
-    pages = json.loads((tmp_path / "verified/cpu.json").read_text())
-    assert pages["page"]["cells"] == {}
-    assert set(pages["other"]["cells"]) == {"setup"}
-
-
-def test_update_refuses_what_a_page_cannot_show(tmp_path):
-    project = Project(tmp_path)
-    right = project.add("right", SETUP, ("sums", PRINT_SUMS))
-    prints = {"fence": "```\\n", "mark": "<!-- x\\n", "feed": "\\x0c\\n", "accent": "\\xe9\\n", "open": "no line break"}
-    paths = {
-        slug: project.add(slug, SETUP, ("show", f"print('{printed}', end='')\n", "x\n"))
-        for slug, printed in prints.items()
-    }
-    before = {slug: path.read_text() for slug, path in paths.items()}
-    status, text, messages = project.pytest("snippets", "--update", "--record")
-    assert status == 1, text
-    for slug in prints:
-        assert "a page cannot show what the cell 'show' prints" in messages[f"{slug}::show"]
-    assert {slug: path.read_text() for slug, path in paths.items()} == before
-    assert SUMS in right.read_text(), "the other pages are written"
-
-
-def test_only_snippets_are_run(tmp_path):
-    """A block of another Markdown file is a command for people."""
-    project = Project(tmp_path)
-    project.write("README.md", "```sh\ntouch run\n```\n")
-    project.add("page", SETUP)
-    status, text, messages = project.pytest(".")
-    assert status == 0, text
-    assert set(messages) == {"page::setup", "page::notebook"}
-    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["--record", "-n", "2"], "--update and --record write files from one process; leave out -n"),
-        (["--update", "-n", "2"], "--update and --record write files from one process; leave out -n"),
         (["--record", "-k", "sums"], "--record: snippets/right.md is selected in part; name the whole file"),
         (["--record", "--device", "sim"], "--record: the pretend accelerator proves nothing"),
         (["--device", "cuda"], "--device cuda: torch"),
         (["--device", "gpu"], "--device gpu: give one of cpu, cuda"),
+        (["--record", "--rootdir", "."], "verified/cpu.json:2: not JSON"),
     ],
 )
-def test_what_cannot_be_done_is_said_before_anything_runs(good, arguments, words):
-    before = {path: path.read_text() for path in good.folder.glob("snippets/*.md")}
-    status, text, _ = good.pytest("snippets", *arguments)
-    assert status == 4
-    assert words in text
-    assert {path: path.read_text() for path in before} == before
-
-
-def test_a_corrupt_record_is_named_and_kept(tmp_path):
+def test_what_cannot_be_done_is_said_before_anything_runs(tmp_path, arguments, words):
     project = Project(tmp_path)
-    project.add("page", SETUP)
-    record = project.write("verified/cpu.json", "{\n broken")
-    status, text, _ = project.pytest("snippets", "--record")
-    assert status != 0
-    assert "verified/cpu.json:2: not JSON" in text
-    assert record.read_text() == "{\n broken"
+    project.add("right", *GOOD["right"])
+    record = project.write("verified/cpu.json", "{\n broken" if "--rootdir" in arguments else "{}")
+    before = record.read_text()
+    status, text, _ = project.pytest("snippets", *arguments)
+    assert status in (2, 4)
+    assert words in text
+    assert record.read_text() == before

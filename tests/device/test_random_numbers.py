@@ -158,7 +158,7 @@ def test_without_the_replacement_the_device_draws_its_own_numbers(device):
     """The tests above could not fail if the device drew like the CPU by itself."""
     program = f"""
         import torch
-        {"import tools.cells.sim" if device == "sim" else ""}
+        {"import tests.device.sim" if device == "sim" else ""}
         here = torch.randn(3, 5, generator=torch.manual_seed(1))
         torch.manual_seed(1)
         print(torch.equal(here, torch.randn(3, 5, device={device!r}).cpu()))"""

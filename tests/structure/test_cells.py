@@ -100,7 +100,7 @@ def test_the_record_is_that_of_these_cells(root, slug, cells):
     for device in {cell.needs or "cpu" for cell in shown}:
         page = read_record(root / f"verified/{device}.json").get(slug)
         wanted = {cell.name for cell in shown if (cell.needs or "cpu") == device}
-        stale = wanted - {cell.name for cell in still_verified(page, cells)}
+        stale = wanted - {cell.name for cell in still_verified(page, cells, device)}
         mend = f"update -- {slug}" if device == "cpu" else f"gpu -- --update snippets/{slug}.md"
         assert not stale, f"these cells were not verified on {device} since they changed: nox -s {mend}"
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import torch
 
+from tools.cells.elsewhere import move_elsewhere
 from tools.cells.execute import CellError, Run, attempt
 from tools.cells.source import Cell
 
@@ -37,9 +38,12 @@ class Nursery:
             serve(theirs)
         theirs.close()
 
-    def run(self, path: Path, cells: list[Cell], seed: int) -> Run:
-        """Run cells on the CPU; `CellError` says which one failed, and at which line."""
-        self.pipe.send((path, cells, seed, SECONDS))
+    def run(self, path: Path, cells: list[Cell], again: bool = False) -> Run:
+        """Run cells on the CPU; `CellError` says which one failed, and at which line.
+
+        `again` starts from another random state, and on another machine as far as the cells can see.
+        """
+        self.pipe.send((path, cells, again, SECONDS))
         result = self.pipe.recv()
         if isinstance(result, CellError):
             raise result
@@ -56,9 +60,9 @@ def serve(pipe):
     os.environ["MPLBACKEND"] = "agg"
     with contextlib.suppress(EOFError, OSError):
         while True:
-            path, cells, seed, seconds = pipe.recv()
+            path, cells, again, seconds = pipe.recv()
             load(cells)
-            pipe.send(run_in_fork(path, cells, seed, seconds))
+            pipe.send(run_in_fork(path, cells, again, seconds))
     os._exit(0)
 
 
@@ -74,7 +78,7 @@ def load(cells):
                 torch.compile(torch.sin)
 
 
-def run_in_fork(path, cells, seed, seconds):
+def run_in_fork(path, cells, again, seconds):
     """The run of cells in a fork of this process, or the `CellError` that ended it."""
     with tempfile.TemporaryDirectory() as folder:
         notes, result = Path(folder, "notes"), Path(folder, "result")
@@ -83,7 +87,7 @@ def run_in_fork(path, cells, seed, seconds):
         if process == 0:
             try:
                 tempfile.tempdir = folder
-                result.write_bytes(pickle.dumps(run_noted(notes, path, cells, seed, seconds)))
+                result.write_bytes(pickle.dumps(run_noted(notes, path, cells, again, seconds)))
                 os._exit(0)
             except BaseException:
                 traceback.print_exc()
@@ -95,9 +99,11 @@ def run_in_fork(path, cells, seed, seconds):
         return CellError(sudden_end(notes.read_text("utf-8"), status, cells, seconds))
 
 
-def run_noted(notes, path, cells, seed, seconds):
+def run_noted(notes, path, cells, again, seconds):
     """Run cells, and note which begin, and where this process is when it crashes or a cell takes too long."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    if again and not any(cell.measures for cell in cells):
+        move_elsewhere()
     with open(notes, "w", encoding="utf-8") as file:
         faulthandler.enable(file)
 
@@ -105,7 +111,7 @@ def run_noted(notes, path, cells, seed, seconds):
             print("begins", cell.name, file=file, flush=True)
             faulthandler.dump_traceback_later(seconds, exit=True, file=file)
 
-        done = attempt(path, cells, seed=seed, begin=begin)
+        done = attempt(path, cells, seed=2 if again else 1, begin=begin)
         faulthandler.cancel_dump_traceback_later()
     if isinstance(done, Run):  # most of what a program defines cannot leave its process
         done.namespace = {name: value for name, value in done.namespace.items() if type(value) is int}

@@ -6,24 +6,27 @@ a fresh namespace, and in the notebook. Its print is compared with what the page
 needs another device than the one at hand is skipped, and listed with its reason.
 """
 
-import contextlib
 import functools
 import linecache
 import os
-from dataclasses import replace
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
-import torch
+from filelock import FileLock
 from pytest_codeblocks import plugin as codeblocks
 
 from tools.cells import compare
+from tools.cells.accelerator import Accelerator, kind_of
 from tools.cells.apart import Nursery
-from tools.cells.execute import CellError, Run, attempt, compiled
+from tools.cells.execute import CellError, Run, compiled
+from tools.cells.facts import facts
 from tools.cells.labels import refuse_misfit
-from tools.cells.randomness import DISPATCH_KEYS, draw_on_the_cpu
+from tools.cells.randomness import DISPATCH_KEYS
 from tools.cells.record import read_record, write_atomically, write_record
 from tools.cells.source import (
+    Cell,
     SourceError,
     digest,
     folder_of,
@@ -33,78 +36,49 @@ from tools.cells.source import (
     slug_of,
     with_outputs,
 )
-from tools.cells.summary import facts, job_summary
-from tools.markdown import file_of_text
 
 LEGEND = {"B", "H", "Hkv", "T", "Tq", "Tk", "D", "E", "V"}
-passed, prints, ended = pytest.StashKey[dict](), pytest.StashKey[dict](), pytest.StashKey[int]()
-nursery = pytest.StashKey[Nursery]()
+
+
+@dataclass
+class Session:
+    """What a run of pytest needs and finds: where programs run, what they print, and which tests passed and ended."""
+
+    runner: Nursery | Accelerator
+    prints: dict = field(default_factory=lambda: defaultdict(dict))  # by file and name, for --update
+    passed: dict = field(default_factory=lambda: defaultdict(set))  # by file: names of tests
+    ended: int = 0
+
+
+SESSION = pytest.StashKey[Session]()
 
 
 def pytest_addoption(parser):
     group = parser.getgroup("cells")
-    group.addoption(
-        "--device", default="cpu", help="where the cells make their tensors: cpu, cuda, or sim (a pretend one)"
-    )
+    group.addoption("--device", default="cpu", help="where the cells make their tensors: cpu, or cuda")
     group.addoption("--update", action="store_true", help="write what the cells print into the snippet files")
     group.addoption("--record", action="store_true", help="write what passed into verified/<device>.json")
 
 
 def pytest_configure(config):
-    config.stash[passed], config.stash[prints], config.stash[ended] = {}, {}, 0
-    config.option.reportchars += "s"  # list what was not run
-    device = config.option.device
-    if (config.option.record or config.option.update) and getattr(config.option, "numprocesses", None):
+    option, device = config.option, config.option.device
+    option.reportchars += "s"  # list what was not run
+    if (option.record or option.update) and getattr(option, "numprocesses", None):
         raise pytest.UsageError("--update and --record write files from one process; leave out -n")
-    if device == "cpu":
-        config.stash[nursery] = Nursery()
-        return
-    if device == "sim" and config.option.record:
+    if device == "sim" and option.record:
         raise pytest.UsageError("--record: the pretend accelerator proves nothing to a reader; leave out --device sim")
-    check_device(device)
-    make_ready(config)
+    try:
+        config.stash[SESSION] = Session(Nursery() if device == "cpu" else Accelerator(device))
+    except ValueError as error:
+        raise pytest.UsageError(f"--device {device}: {error}") from None
 
 
 def pytest_unconfigure(config):
-    if nursery in config.stash:
-        config.stash[nursery].close()
+    if SESSION in config.stash:
+        config.stash[SESSION].runner.close()
 
 
-def make_ready(config):
-    """Make the device of a run the default one, on which cells print what the CPU prints."""
-    torch.set_default_device(config.option.device)
-    torch.backends.cudnn.enabled = False  # it rounds to TF32 and draws dropout masks of its own
-    config.random_kernels = draw_on_the_cpu(kind_of(config.option.device))
-
-
-@contextlib.contextmanager
-def as_readers_have_it(config):
-    """Torch as it comes: no default device, with cuDNN, and with random kernels of its own."""
-    config.random_kernels._destroy()
-    torch.backends.cudnn.enabled = True
-    torch.set_default_device(None)
-    try:
-        yield
-    finally:
-        make_ready(config)
-
-
-def kind_of(device):
-    """The kind of a device: cuda for cuda:0."""
-    return device.partition(":")[0]
-
-
-def check_device(device):
-    """`pytest.UsageError` where a device is not there, since nothing may pass unseen."""
-    kind = kind_of(device)
-    if kind not in DISPATCH_KEYS:
-        raise pytest.UsageError(f"--device {device}: give one of cpu, {', '.join(DISPATCH_KEYS)}")
-    if kind == "sim":
-        from tools.cells import sim  # noqa: F401  registers the pretend accelerator with torch
-    try:
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise pytest.UsageError(f"--device {device}: torch {torch.__version__} says: {error}") from None
+# -- collecting ----------------------------------------------------------------------------------
 
 
 @pytest.hookimpl(wrapper=True)
@@ -120,93 +94,80 @@ class SnippetFile(codeblocks.MarkdownFile):
     """A snippet file. Its place below `snippets/` is the slug of its page."""
 
     def collect(self):
+        self.session_of_cells = self.config.stash[SESSION]
+        self.device = kind_of(self.config.option.device)
         self.slug = slug_of(self.path)
         self.root = Path(os.path.relpath(folder_of(self.path).parent))  # relative, as people name files in messages
         self.file = self.root / f"snippets/{self.slug}.md"
-        kind = kind_of(self.config.option.device)
-        self.record_path = self.root / f"verified/{kind}.json"
+        self.record_path = self.root / f"verified/{self.device}.json"
+        self.failing = []
         try:
             self.cells = read_cells(self.file)
-            read_record(self.record_path)
-        except SourceError as error:
+            self.refuse_what_cannot_run()
+            if self.config.option.record:
+                read_record(self.record_path)
+        except (SourceError, CellError) as error:
             raise self.CollectError(str(error)) from None
-        self.failing = []
-        blocks = [(block.obj.lineno, block.obj.code, block.obj.expected_output) for block in super().collect()]
-        if blocks != [(cell.fence, cell.code, cell.output) for cell in self.cells if self.holds(cell)]:
-            raise self.CollectError(f"{self.file}: pytest-codeblocks reads other blocks here than tools.cells.source")
-        self.cells_here = [cell for cell in self.cells if cell.needs in ("", kind)]
-        self.cells_anywhere = [cell for cell in self.cells if not cell.needs]
         for cell in self.cells:
-            if cell.needs and cell.needs not in DISPATCH_KEYS:
-                known = ", ".join(DISPATCH_KEYS)
-                raise self.CollectError(f"{cell.path}:{cell.fence - 1}: needs {cell.needs}: give one of {known}")
-            if cell.measures and not self.slug.startswith("labs/"):
-                where = f"{cell.path}:{cell.fence - 1}"
-                raise self.CollectError(
-                    f"{where}: only a lab has figures that measure; take 'measures' out of the mark"
-                )
             test = CellTest.from_parent(self, name=cell.name, cell=cell)
-            if cell not in self.cells_here:
-                self.refuse_comments(cell)
+            if not self.runs_here(cell):
                 test.add_marker(pytest.mark.skip(reason=f"{cell.name!r} needs {cell.needs}: {cell.why}"))
             yield test
         yield NotebookTest.from_parent(self, name="notebook")
+
+    def refuse_what_cannot_run(self):
+        """`SourceError` or `CellError` for what would pass unseen: in blocks, in marks, in cells that do not run."""
+        blocks = [(block.obj.lineno, block.obj.code, block.obj.expected_output) for block in super().collect()]
+        if blocks != [(cell.fence, cell.code, cell.output) for cell in self.cells if self.holds(cell)]:
+            raise SourceError(f"{self.file}: pytest-codeblocks reads other blocks here than tools.cells.source")
+        for cell in self.cells:
+            mark = f"{cell.path}:{cell.fence - 1}"
+            if cell.needs and cell.needs not in DISPATCH_KEYS:
+                raise SourceError(f"{mark}: needs {cell.needs}: give one of {', '.join(DISPATCH_KEYS)}")
+            if cell.measures and not self.slug.startswith("labs/"):
+                raise SourceError(f"{mark}: only a lab has figures that measure; take 'measures' out of the mark")
+            if not self.runs_here(cell):
+                compiled(cell)
+
+    def runs_here(self, cell):
+        return cell.needs in ("", self.device)
 
     def holds(self, cell):
         """Whether a cell is written in this file; others it only shows."""
         return cell.path == str(self.file)
 
-    def refuse_comments(self, cell):
-        """`CollectError` for a cell that does not run here and has a comment that is no shape, or is no Python."""
-        try:
-            compiled(cell)
-        except CellError as error:
-            raise self.CollectError(str(error)) from None
+    def is_authority(self, cell):
+        """Whether this device says what a page shows: the one that a cell needs, the CPU for all others."""
+        return self.device == (cell.needs or "cpu")
 
-    def run(self, cells, seed):
-        """Run cells, on the CPU in a process of their own; `CellError` for what fails.
-
-        On an accelerator they share one process, since each would take seconds to set up the accelerator. Those of a
-        program whose last one needs it run as a reader runs them.
-        """
-        device = self.config.option.device
-        if device == "cpu":
-            return self.config.stash[nursery].run(self.file, cells, seed)
-        if cells[-1].needs:
-            with as_readers_have_it(self.config):
-                result = attempt(self.file, cells, seed=seed)
-        else:
-            result = attempt(self.file, cells, device, seed)
-        if isinstance(result, CellError):
-            raise result
-        return result
+    def run(self, cells: list[Cell], again: bool = False) -> Run:
+        return self.session_of_cells.runner.run(self.file, cells, again)
 
     @functools.cached_property
     def notebook(self):
         """The run of all cells one after the other, which is the second run of each; or the error that ended it."""
         try:
-            return self.run(self.cells_anywhere, seed=2)
+            return self.run([cell for cell in self.cells if not cell.needs], again=True)
         except CellError as error:
             return error
 
-    def passed(self, name):
-        self.config.stash[passed].setdefault(self, set()).add(name)
-
     def cells_as_run(self):
         """The cells that run on this device, with the outputs that `--update` is about to write."""
-        fresh = self.config.stash[prints].get(self.file, {})
-        return [replace(cell, output=fresh.get(cell.name, cell.output)) for cell in self.cells_here]
+        fresh = self.session_of_cells.prints[self.file]
+        return [replace(cell, output=fresh.get(cell.name, cell.output)) for cell in self.cells if self.runs_here(cell)]
 
-    def authority(self, cell):
-        """Whether this device says what a page shows: the one that a cell needs, the CPU for all others."""
-        return kind_of(self.config.option.device) == (cell.needs or "cpu")
+    def entry(self):
+        """What a record says of this file: the cells that passed alone and as a notebook, here and today."""
+        names, cells = self.session_of_cells.passed[self], self.cells_as_run()
+        verified = {cell.name: digest(cells, cell) for cell in cells if {cell.name, "notebook"} <= names}
+        return {**facts(self.config.option.device), "cells": verified}
 
     def refuse_difference(self, cell, output, mend):
         """`CellError` where `output` is not what the page shows below `cell`."""
-        device, expected, got = self.config.option.device, cell.output or "", output.getvalue()
-        if not self.authority(cell):
-            got = compare.forget_device(got, kind_of(device))
-            mend = f"The CPU prints what the page shows; --device {device} does not."
+        expected, got = cell.output or "", output.getvalue()
+        if not self.is_authority(cell):
+            got = compare.forget_device(got, self.device)
+            mend = f"The CPU prints what the page shows; --device {self.config.option.device} does not."
         if compare.same(expected, got):
             return
         lines, first = compare.difference(expected, got)
@@ -215,6 +176,9 @@ class SnippetFile(codeblocks.MarkdownFile):
         if cell.shared:
             raise CellError(f"{where}\nA cell without an output may not print; this one prints:\n\n{got}\n{mend}")
         raise CellError(f"{where}\nThe page shows (-), the code prints (+):\n\n{lines}\n\n{mend}")
+
+
+# -- testing -------------------------------------------------------------------------------------
 
 
 class CellTest(codeblocks.TestBlock):
@@ -228,54 +192,49 @@ class CellTest(codeblocks.TestBlock):
         file, cell = self.parent, self.cell
         self.refuse_hidden()
         cells = program_cells(file.cells_as_run(), cell)
-        first = file.run(cells, seed=1)
+        first = file.run(cells)
         refuse_equal_sizes(first.namespace, file.file)
-        if file.authority(cell):
-            second = file.notebook if isinstance(file.notebook, Run) and not cell.needs else file.run(cells, seed=2)
-            self.refuse_chance(first, second)
+        if file.is_authority(cell):
+            in_notebook = isinstance(file.notebook, Run) and not cell.needs
+            self.refuse_chance(first, file.notebook if in_notebook else file.run(cells, again=True))
         output = first.outputs[cell.name]
         refuse_misfit(replace(cell, output=output.getvalue()))
         if cell.stands_alone:
             self.refuse_silence(first)
-        if self.config.option.update and output.getvalue() and file.authority(cell) and file.holds(cell):
+        if self.config.option.update and output.getvalue() and file.is_authority(cell) and file.holds(cell):
             with_outputs(file.file, {cell.name: output.getvalue()})  # refuses what a page cannot show
-            self.config.stash[prints].setdefault(file.file, {})[cell.name] = output.getvalue()
+            file.session_of_cells.prints[file.file][cell.name] = output.getvalue()
         else:
             update = f"nox -s gpu -- --update {cell.path}" if cell.needs else f"nox -s update -- {slug_of(cell.path)}"
-            mend = f"Mend the code, or take over what it prints: {update}"
-            file.refuse_difference(cell, output, mend)
-        file.passed(cell.name)
+            file.refuse_difference(cell, output, f"Mend the code, or take over what it prints: {update}")
+        file.session_of_cells.passed[file].add(cell.name)
 
     def refuse_hidden(self):
-        """`CellError` where a page of the file, in any language, does not show the cell."""
-        file, slug = self.parent, slug_of(self.cell.path)
-        pages = sorted(file.root.glob(f"docs/*/{file.slug}.md"))
-        for page in pages or [file.root / f"docs/en/{file.slug}.md"]:
-            shown = [(i.slug, i.name) for i in read_includes(file_of_text(page))] if page.is_file() else []
-            if (slug, self.name) not in shown:
-                raise CellError(
-                    f"{self.cell.path}:{self.cell.fence}: the cell {self.name!r} is on no page; show it in {page} "
-                    f'with the line --8<-- "{slug}.md:{self.name}"'
-                )
+        """`CellError` where the English page of the file does not show the cell; a test compares the languages."""
+        page, slug = self.parent.root / f"docs/en/{self.parent.slug}.md", slug_of(self.cell.path)
+        shown = [(include.slug, include.name) for include in read_includes(page)] if page.is_file() else []
+        if (slug, self.name) not in shown:
+            raise self.error(f'is on no page; show it in {page} with the line --8<-- "{slug}.md:{self.name}"')
 
-    def refuse_silence(self, done):
+    def refuse_silence(self, run):
         """`CellError` where a cell that stands alone by its mark prints nothing, or has an unchecked shape comment."""
-        cell = self.cell
-        if not done.outputs[cell.name].getvalue():
-            raise CellError(f"{cell.path}:{cell.fence}: the cell {cell.name!r} prints nothing; let it show what it did")
-        if unchecked := compiled(cell)[1] - done.executed:
+        if not run.outputs[self.name].getvalue():
+            raise self.error("prints nothing; let it show what it did")
+        if unchecked := compiled(self.cell)[1] - run.executed:
             raise CellError(f"{first(unchecked)}: the cell does not run this line; its shape comment is unchecked")
 
-    def refuse_chance(self, first, again):
+    def refuse_chance(self, one, other):
         """`CellError` where two runs, from different random states, differ: in a print, or in what they draw next."""
-        name, where = self.name, f"{self.cell.path}:{self.cell.fence}: the cell {self.name!r}"
-        if not compare.same(first.outputs[name].getvalue(), again.outputs[name].getvalue()):
-            raise CellError(
-                f"{where} prints something else each time, or after other cells; "
-                "put torch.manual_seed(...) above all that draws"
+        if not compare.same(one.outputs[self.name].getvalue(), other.outputs[self.name].getvalue()):
+            raise self.error(
+                "prints something else each time, after other cells, or on another machine or day; "
+                "put torch.manual_seed(...) above all that draws, and print what holds everywhere"
             )
-        if name in first.draws and first.draws[name] != again.draws[name]:
-            raise CellError(f"{where} draws random numbers without a seed of its own; put torch.manual_seed(...) first")
+        if self.name in one.draws and one.draws[self.name] != other.draws[self.name]:
+            raise self.error("draws random numbers without a seed of its own; put torch.manual_seed(...) first")
+
+    def error(self, words):
+        return CellError(f"{self.cell.path}:{self.cell.fence}: the cell {self.name!r} {words}")
 
     def repr_failure(self, excinfo):
         return failure_text(self, excinfo)
@@ -289,18 +248,18 @@ class NotebookTest(pytest.Item):
 
     def runtest(self):
         file = self.parent
-        if not file.cells_anywhere:
+        cells = [cell for cell in file.cells_as_run() if not cell.needs]
+        if not cells:
             raise CellError(f"{file.file}: no cells that run everywhere; write one, or delete the file")
         if not isinstance(file.notebook, Run):
             raise file.notebook
         mend = f"So it does when it runs after the cells above it, as in the notebook of the page {file.slug}."
-        for cell in file.cells_as_run():
-            if not cell.needs:
-                file.refuse_difference(cell, file.notebook.outputs[cell.name], mend)
+        for cell in cells:
+            file.refuse_difference(cell, file.notebook.outputs[cell.name], mend)
         unchecked = file.notebook.comments - file.notebook.executed
         if unchecked := {where for where in unchecked if where.startswith(f"{file.file}:")}:
             raise CellError(f"{first(unchecked)}: no cell runs this line, so its shape comment is never checked")
-        file.passed(self.name)
+        file.session_of_cells.passed[file].add(self.name)
 
     def repr_failure(self, excinfo):
         if failing := self.parent.failing:  # it would say the same once more
@@ -340,8 +299,11 @@ def pytest_runtest_makereport(item, call):
     if isinstance(item, CellTest) and report.failed:
         item.parent.failing.append(item.name)
     if call.when == "teardown":
-        item.config.stash[ended] += 1
+        item.config.stash[SESSION].ended += 1
     return report
+
+
+# -- writing what was found ----------------------------------------------------------------------
 
 
 def pytest_collection_finish(session):
@@ -351,7 +313,7 @@ def pytest_collection_finish(session):
         for file in dict.fromkeys(item.parent for item in tests):
             if len([item for item in tests if item.parent is file]) <= len(file.cells):
                 raise pytest.UsageError(f"--record: {file.file} is selected in part; name the whole file")
-            session.config.stash[passed][file] = set()
+            session.config.stash[SESSION].passed[file] = set()
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)  # around the summary of pytest
@@ -359,7 +321,7 @@ def pytest_sessionfinish(session):
     """Below the summary: write what a run has found, or say that it stopped before the end and found too little."""
     result = yield
     config = session.config
-    if config.stash[ended] == len(session.items):
+    if config.stash[SESSION].ended == len(session.items):
         write_files(config)
     elif config.option.update or config.option.record:
         config.get_terminal_writer().line("stopped before the end: snippets/ and verified/ are as they were", red=True)
@@ -368,28 +330,19 @@ def pytest_sessionfinish(session):
 
 def write_files(config):
     """Write the record and the outputs, as `--record` and `--update` ask for them."""
+    found = config.stash[SESSION]
     try:
         if config.option.record:
-            for file, names in config.stash[passed].items():
-                record(file, names, config.option.device)
-        for path, outputs in config.stash[prints].items():
-            write_atomically(path, with_outputs(path, outputs))
+            for path in {file.record_path for file in found.passed}:
+                add_entries(path, {file.slug: file.entry() for file in found.passed if file.record_path == path})
+        for path, outputs in found.prints.items():
+            if outputs:
+                write_atomically(path, with_outputs(path, outputs))
     except SourceError as error:
         pytest.exit(str(error), returncode=1)
 
 
-def record(file, names, device):
-    """Write into `verified/<device>.json` that these cells of a file passed alone and as a notebook, here and today."""
-    pages, cells = read_record(file.record_path), file.cells_as_run()
-    pages[file.slug] = {
-        **facts(device),
-        "cells": {cell.name: digest(cells, cell) for cell in cells if {cell.name, "notebook"} <= names},
-    }
-    write_record(file.record_path, pages)
-
-
-def pytest_terminal_summary(terminalreporter):
-    """On GitHub, what a job ran is a table above its log."""
-    if path := os.environ.get("GITHUB_STEP_SUMMARY"):
-        with open(path, "a", encoding="utf-8") as file:
-            file.write(job_summary(terminalreporter.stats, terminalreporter.config.option.device))
+def add_entries(path: Path, entries: dict[str, dict]):
+    """Write the entries of some pages into a record, into which another run may be writing, too."""
+    with FileLock(path.resolve().parents[1] / ".cache/record.lock"):
+        write_record(path, read_record(path) | entries)

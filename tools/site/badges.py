@@ -15,7 +15,7 @@ def badges(slug, cells, records):
     return [
         {
             "device": device.upper(),
-            "verified": len(still_verified(entry, cells)),
+            "verified": len(still_verified(entry, cells, device)),
             "cells": len(cells),
             **{fact: entry[fact] for fact in ("torch", "date")},
             "name": entry["device"],
@@ -62,7 +62,7 @@ def devices(slug, cells, records, text):
     for cell in cells:
         if cell.needs:
             entry = records.get(cell.needs, {}).get(slug)
-            if cell in still_verified(entry, cells):
+            if cell in still_verified(entry, cells, cell.needs):
                 facts = {"name": entry["device"], "torch": entry["torch"], "date": entry["date"]}
                 said[cell.name] = text["ran_on"].format(**facts)
             else:

@@ -1,0 +1,65 @@
+"""Run programs on an accelerator, so that they print what the CPU prints."""
+
+import contextlib
+from pathlib import Path
+
+import torch
+
+from tools.cells.execute import CellError, Run, attempt
+from tools.cells.randomness import DISPATCH_KEYS, draw_on_the_cpu
+from tools.cells.source import Cell
+
+
+def kind_of(device: str) -> str:
+    """The kind of a device: cuda for cuda:0."""
+    return device.partition(":")[0]
+
+
+class Accelerator:
+    """A device that is there. All programs share this process: each alone would take seconds to set the device up."""
+
+    def __init__(self, device: str):
+        """`ValueError` where the device is not there, since nothing may pass unseen."""
+        if kind_of(device) not in DISPATCH_KEYS:
+            raise ValueError(f"give one of cpu, {', '.join(DISPATCH_KEYS)}")
+        try:
+            torch.empty(1, device=device)
+        except (RuntimeError, AssertionError) as error:
+            raise ValueError(f"torch {torch.__version__} says: {error}") from None
+        self.device = device
+        self.make_ready()
+
+    def make_ready(self):
+        """Make it the default device, which draws what the CPU draws."""
+        torch.set_default_device(self.device)
+        torch.backends.cudnn.enabled = False  # it rounds to TF32 and draws dropout masks of its own
+        self.random_kernels = draw_on_the_cpu(kind_of(self.device))
+
+    @contextlib.contextmanager
+    def as_readers_have_it(self):
+        """Torch as it comes: no default device, with cuDNN, and with random kernels of its own."""
+        self.random_kernels._destroy()
+        torch.backends.cudnn.enabled = True
+        torch.set_default_device(None)
+        try:
+            yield
+        finally:
+            self.make_ready()
+
+    def run(self, path: Path, cells: list[Cell], again: bool = False) -> Run:
+        """Run cells; a program whose last one needs this device, as a reader runs it. `CellError` for what fails.
+
+        `again` starts from another random state.
+        """
+        seed = 2 if again else 1
+        if cells[-1].needs:
+            with self.as_readers_have_it():
+                result = attempt(path, cells, seed=seed)
+        else:
+            result = attempt(path, cells, self.device, seed)
+        if isinstance(result, CellError):
+            raise result
+        return result
+
+    def close(self):
+        """Nothing of it outlives this process."""

@@ -1,0 +1,40 @@
+"""Another machine on another day, as far as a program can see: what it prints of those, no page can promise."""
+
+import datetime
+import os
+import platform
+import socket
+import sys
+from unittest import mock
+
+import time_machine
+import torch
+
+ANSWERS = [
+    (os, "cpu_count"),
+    (torch, "get_num_threads"),
+    (torch, "get_num_interop_threads"),
+    (torch.backends.cpu, "get_cpu_capability"),
+    (socket, "gethostname"),
+    *(
+        (platform, name)
+        for name in ("machine", "node", "platform", "processor", "python_version", "release", "version")
+    ),
+]
+ballast = []
+
+
+def move_elsewhere() -> None:
+    """Let this process, for good, see another machine and another year, and find its objects at other addresses."""
+    for owner, name in ANSWERS:
+        setattr(owner, name, mock.Mock(return_value=other(getattr(owner, name)())))
+    torch.__version__ = other(torch.__version__)
+    sys.version = other(sys.version)
+    ballast.extend(bytes(size) for size in range(0, 512, 8) for _ in range(300))
+    later = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=400, hours=5, minutes=7)
+    time_machine.travel(later).start()
+
+
+def other(answer):
+    """Another answer of its kind."""
+    return answer + 1 if isinstance(answer, int) else type(answer)(f"{answer}.1")
