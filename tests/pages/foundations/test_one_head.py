@@ -202,101 +202,7 @@ def what_one_learns_the_other_does_not(code):
     assert all(one.grad is None for one in head.parameters())
 
 
-# -- the bugs ------------------------------------------------------------------------------------
-
-SOFTMAX, PRODUCT = "torch.softmax(scores, dim=-1)", "queries @ keys.mT"
-LINE = "self.W_value = nn.Parameter(torch.rand(d_in, d_out))"
-ALL = [equals_loops, a_batch_equals_sdpa]
-BUGS = {  # what the bug makes of the lines of both classes, and the properties that catch it
-    ".T of a batch": ({"keys.mT": "keys.T"}, [a_batch_equals_sdpa, any_leading_axes_will_do]),
-    "transposed by the number of the axis": ({"keys.mT": "keys.transpose(0, 1)"}, [any_leading_axes_will_do]),
-    "softmax over axis 1": ({"dim=-1": "dim=1"}, [a_batch_equals_sdpa, any_leading_axes_will_do]),
-    "softmax over the queries": ({"dim=-1": "dim=-2"}, ALL),
-    "not scaled": ({" * self.scale": ""}, [*ALL, the_scale_is_an_attribute]),
-    "scaled by the width of the tokens": ({"d_out**-0.5": "d_in**-0.5"}, ALL),
-    "multiplied by the root": ({"d_out**-0.5": "d_out**0.5"}, ALL),
-    "scaled by D": ({"d_out**-0.5": "1 / d_out"}, ALL),
-    "scale not heard": ({"* self.scale": "* keys.shape[-1] ** -0.5"}, [the_scale_is_an_attribute]),
-    "keys as values": ({"weights @ values": "weights @ keys"}, [*ALL, gradients_equal_those_of_sdpa]),
-    "queries as keys": ({PRODUCT: "queries @ queries.mT"}, [*ALL, gradients_equal_those_of_sdpa]),
-    "queries and keys swapped": ({PRODUCT: "keys @ queries.mT"}, ALL),
-    "scores as weights": ({SOFTMAX: "scores"}, ALL),
-    "all but the token itself": (
-        {SOFTMAX: "torch.softmax(scores - torch.eye(scores.shape[-1]) * 50, dim=-1)"},
-        ALL,
-    ),
-    "exponentials that overflow": (
-        {SOFTMAX: "scores.exp() / scores.exp().sum(dim=-1, keepdim=True)"},
-        [finite_for_large_scores],
-    ),
-    "weights cut from the gradient": ({SOFTMAX: f"{SOFTMAX}.detach()"}, [gradients_equal_those_of_sdpa]),
-    "values cut from the gradient": (
-        {"weights @ values": "weights @ values.detach()"},
-        [gradients_equal_those_of_sdpa],
-    ),
-    "queries kept for the next call": (
-        {PRODUCT: "getattr(self, 'kept', queries) @ keys.mT", SOFTMAX: f"{SOFTMAX}; self.kept = queries * 2"},
-        [stateless],
-    ),
-    "tokens changed in place": ({PRODUCT: f"{PRODUCT} + 0 * inputs.mul_(2).sum()"}, [stateless]),
-}
-BUGS_OF_V1 = {
-    "a plain tensor": ({LINE: "self.W_value = torch.rand(d_in, d_out)"}, [the_module_knows_three_parameters]),
-    "a product of a parameter": ({LINE: f"{LINE} * 0.5"}, [the_module_knows_three_parameters]),
-    "a buffer": (
-        {LINE: 'self.register_buffer("W_value", torch.rand(d_in, d_out))'},
-        [the_module_knows_three_parameters],
-    ),
-    "not trained": ({LINE: f"{LINE[:-1]}, requires_grad=False)"}, [the_module_knows_three_parameters]),
-    "normal numbers": ({LINE: LINE.replace("rand", "randn")}, [the_parameters_start_as_the_page_says]),
-    "the layout of Linear": (
-        {LINE: LINE.replace("d_in, d_out", "d_out, d_in")},
-        [the_module_knows_three_parameters],
-    ),
-    "one parameter for two roles": (
-        {LINE: "self.W_value = self.W_key"},
-        [the_module_knows_three_parameters, gradients_equal_those_of_sdpa],
-    ),
-    "a matrix on the left": ({"inputs @ self.W_query": "(self.W_query.mT @ inputs.mT)"}, ALL),
-    "values not projected": ({"inputs @ self.W_value": "inputs"}, [*ALL, gradients_equal_those_of_sdpa]),
-    "keys projected by the values' matrix": ({"inputs @ self.W_key": "inputs @ self.W_value"}, ALL),
-}
-LAYER = "self.W_value = nn.Linear(d_in, d_out, bias=qkv_bias)"
-BUGS_OF_V2 = {
-    "bias left on": ({LAYER: LAYER.replace(", bias=qkv_bias", "")}, [the_module_knows_three_parameters]),
-    "bias on by default": ({"qkv_bias=False": "qkv_bias=True"}, [the_module_knows_three_parameters]),
-    "bias never there": (
-        {LAYER: LAYER.replace("qkv_bias", "False")},
-        [biases_are_added_where_they_are_asked_for],
-    ),
-    "widths swapped": ({LAYER: LAYER.replace("d_in, d_out", "d_out, d_in")}, [the_module_knows_three_parameters]),
-    "keys projected by the values' layer": ({"self.W_key(inputs)": "self.W_value(inputs)"}, ALL),
-    "layers in a plain list": (
-        {LAYER: "layers = [nn.Linear(d_in, d_out, bias=qkv_bias)]; self.W_value = layers[0].weight.T.detach()"},
-        [the_module_knows_three_parameters],
-    ),
-    "bias forgotten in the product": (
-        {"self.W_value(inputs)": "inputs @ self.W_value.weight.T"},
-        [biases_are_added_where_they_are_asked_for],
-    ),
-}
-ALL_BUGS = {("v1", bug): entry for bug, entry in (BUGS | BUGS_OF_V1).items()}
-ALL_BUGS |= {("v2", bug): entry for bug, entry in (BUGS | BUGS_OF_V2).items()}
 OF_THE_SOLUTION = [both_heads_give_the_same, what_one_learns_the_other_does_not]
-NO_COPY = "layers.W_value.weight = nn.Parameter(head.W_value.T)"
-BUGS_OF_THE_SOLUTION = {
-    "transpose forgotten": ({"head.W_key.T": "head.W_key"}, [both_heads_give_the_same]),
-    "reshaped": (
-        {"head.W_key.T": "head.W_key.reshape(layers.W_key.weight.shape)"},
-        [both_heads_give_the_same],
-    ),
-    "keys as values": ({"head.W_value.T": "head.W_key.T"}, [both_heads_give_the_same]),
-    "values forgotten": ({"layers.W_value.weight.copy_(head.W_value.T)": "pass"}, [both_heads_give_the_same]),
-    "memory shared": (
-        {"layers.W_value.weight.copy_(head.W_value.T)": NO_COPY},
-        [what_one_learns_the_other_does_not],
-    ),
-}
 
 
 @pytest.mark.parametrize("holds", OF_BOTH)
@@ -309,44 +215,12 @@ def test_version_2_adds_the_biases_that_are_asked_for():
     biases_are_added_where_they_are_asked_for(PAGE)
 
 
-@pytest.mark.parametrize(("kind", "bug"), ALL_BUGS)
-def test_a_known_bug_of_a_class_is_caught(kind, bug):
-    replacements, catching = ALL_BUGS[kind, bug]
-    code = p.page_code(SLUG, "v2", (kind, replacements))
-    assert catching
-    assert [holds for holds in catching if not caught(holds, code, kind)] == []
-
-
-def caught(holds, *code):
-    """As `p.catches`, and an attribute or a gradient that is missing counts, too."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # .T of a batch
-            return p.catches(holds, *code)
-    except (AttributeError, IndexError, StopIteration):
-        return True
-
-
 @pytest.mark.parametrize("holds", OF_THE_SOLUTION)
 def test_the_solution_has_the_property(holds):
     holds(SOLUTION)
 
 
-@pytest.mark.parametrize("bug", BUGS_OF_THE_SOLUTION)
-def test_a_known_bug_of_the_solution_is_caught(bug):
-    replacements, catching = BUGS_OF_THE_SOLUTION[bug]
-    code = p.page_code(SLUG, "solution", ("solution", replacements))
-    assert catching
-    assert [holds for holds in catching if not p.catches(holds, code)] == []
-
-
-@pytest.mark.parametrize("holds", [*OF_BOTH, biases_are_added_where_they_are_asked_for, *OF_THE_SOLUTION])
-def test_every_property_catches_a_bug(holds):
-    tables = [*ALL_BUGS.values(), *BUGS_OF_THE_SOLUTION.values()]
-    assert any(holds in catching for _, catching in tables)
-
-
-# -- the numbers that the cells print --------------------------------------------------------------
+# -- the numbers of the book ------------------------------------------------------------------------
 
 
 def drawn_by_linear(d_in=3, d_out=2):
@@ -361,41 +235,20 @@ def test_the_tokens_are_those_of_the_page_before():
     assert (PAGE.T, PAGE.E, PAGE.D) == (6, 3, 2)
 
 
-def test_version_1_gives_the_contexts_of_the_page_before_and_of_the_book():
+def test_version_1_gives_the_contexts_of_the_page_before():
     before = p.page_code("foundations/queries-keys-values", "matrix")
-    names, printed = p.run_cell(SLUG, "call-v1")
-    p.close(names.context.detach(), before.context, 1e-6)
-    p.prints(SLUG, "call-v1", loops(INPUTS, [before.W_query, before.W_key, before.W_value])[0])
-    assert "[0.3061, 0.8210]" in printed
-    assert "[0.2996, 0.8053]" in printed
-    assert "grad_fn=<MmBackward0>" in printed
+    p.close(p.page_code(SLUG, "call-v1").context.detach(), before.context, 1e-6)
 
 
 def test_version_2_gives_the_contexts_and_the_weights_of_the_book():
     contexts, weights = loops(INPUTS, drawn_by_linear())
-    p.prints(SLUG, "call-v2", contexts)
-    p.prints(SLUG, "weights", weights)
-    assert "[-0.0739,  0.0713]" in p.run_cell(SLUG, "call-v2")[1]
-    assert "[0.1921, 0.1646, 0.1652, 0.1550, 0.1721, 0.1510]" in p.run_cell(SLUG, "weights")[1]
-    assert p.run_cell(SLUG, "weights")[1].endswith("True\n")
-    assert (f"{weights.min():.4f}", f"{weights.max():.4f}") == ("0.1477", "0.2041")
+    names = p.page_code(SLUG, "weights")
+    p.close(names.context.detach().double(), contexts, 1e-6)
+    p.close(names.weights.detach().double(), weights, 1e-6)
+    p.close(contexts[0], torch.tensor([-0.0739, 0.0713], dtype=torch.float64), 1e-4)
 
 
-def test_the_parameters_are_printed_in_both_layouts():
-    rows = p.run_cell(SLUG, "parameters")[1].splitlines()
-    assert rows[:4] == [*(f"{name} (3, 2) True" for name in ROLES), "18"]
-    assert rows[4:] == [*(f"{name}.weight (2, 3) True" for name in ROLES), "18"]
-
-
-def test_of_four_attributes_a_parameter_alone_is_trained_saved_and_converted():
-    rows = [row.split() for row in p.run_cell(SLUG, "kinds")[1].splitlines()]
-    assert rows == [
-        ["grad", "trained", "saved", "double"],
-        ["parameter", "True", "True", "True", "True"],
-        ["buffer", "False", "False", "True", "True"],
-        ["plain", "False", "False", "False", "False"],
-        ["product", "True", "False", "False", "False"],
-    ]
+# -- the claims of the page ------------------------------------------------------------------------
 
 
 def test_a_module_moves_what_it_converts_and_leaves_the_other_two_behind():
@@ -403,10 +256,22 @@ def test_a_module_moves_what_it_converts_and_leaves_the_other_two_behind():
     assert [getattr(kinds, name).is_meta for name in ("parameter", "buffer", "plain", "product")] == [1, 1, 0, 0]
 
 
+def halved(parameter):
+    return parameter * 0.5
+
+
+def converted(parameter):
+    return parameter.double().float()
+
+
 def lost(operation):
-    """A head whose W_V is a parameter with an operation behind it."""
+    """A head whose W_value is a parameter with an operation behind it."""
     p.seed_modules(0)
-    return p.page_code(SLUG, "v1", ("v1", {LINE: f"{LINE}{operation}"})).SelfAttention_v1(3, 2)
+    head = PAGE.SelfAttention_v1(3, 2)
+    parameter = head.W_value
+    del head.W_value
+    head.W_value = operation(parameter)
+    return head
 
 
 def train(head, steps):
@@ -421,7 +286,7 @@ def train(head, steps):
     return losses
 
 
-@pytest.mark.parametrize("operation", [" * 0.5", ".double().float()"])
+@pytest.mark.parametrize("operation", [halved, converted])
 def test_a_lost_parameter_leaves_12_of_18_asks_for_a_gradient_and_is_in_no_checkpoint(operation):
     head = lost(operation)
     assert sum(one.numel() for one in head.parameters()) == 12
@@ -430,7 +295,7 @@ def test_a_lost_parameter_leaves_12_of_18_asks_for_a_gradient_and_is_in_no_check
 
 
 def test_a_lost_parameter_that_was_converted_stays_what_it_was_while_the_loss_falls():
-    head = lost(".double().float()")
+    head = lost(converted)
     before = head.W_value.detach().clone()
     losses = train(head, 5)
     assert losses[-1] < losses[0]
@@ -438,9 +303,9 @@ def test_a_lost_parameter_that_was_converted_stays_what_it_was_while_the_loss_fa
 
 
 def test_a_lost_parameter_that_was_multiplied_raises_in_the_second_step():
-    train(lost(" * 0.5"), 1)
+    train(lost(halved), 1)
     with pytest.raises(RuntimeError, match="backward through the graph a second time"):
-        train(lost(" * 0.5"), 2)
+        train(lost(halved), 2)
 
 
 def test_where_there_is_nothing_to_move_or_convert_the_parameter_stays_one():
@@ -458,23 +323,6 @@ def started(width, head_dim, linear):
     if linear:
         return [nn.Linear(width, head_dim, bias=False).weight.detach().T for _ in range(2)]
     return [torch.rand(width, head_dim) for _ in range(2)]
-
-
-def test_the_table_of_starts():
-    rows = [row.split() for row in p.run_cell(SLUG, "start")[1].splitlines()]
-    p.seed_modules(0)
-    assert rows[0] == ["std", "scores", "largest"]
-    expected = []
-    for width, head_dim in ((64, 16), (768, 64)):
-        tokens = torch.randn(6, width)
-        for linear in (False, True):
-            queries, keys = started(width, head_dim, linear)
-            scores = (tokens.double() @ queries.double()) @ (tokens.double() @ keys.double()).T / math.sqrt(head_dim)
-            largest = (scores - scores.logsumexp(dim=1, keepdim=True)).exp().max(dim=1).values.mean()
-            numbers = f"{queries.std():.4f}", f"{scores.std():.3f}", f"{largest:.4f}"
-            expected.append([str(width), "linear" if linear else "rand", *numbers])
-    assert rows[1:] == expected
-    assert rows[3][-1] == "0.9989"
 
 
 def test_the_second_deviation_is_one_48th_at_768_and_almost_that_of_the_configurations():
@@ -507,23 +355,6 @@ def test_after_rand_an_entry_of_a_query_is_above_all_half_the_sum_of_its_token()
     assert explained > 0.7
 
 
-def test_a_weight_without_its_transpose_raises_or_is_off():
-    lines = p.run_cell(SLUG, "transpose")[1].splitlines()
-    expected = []
-    for d_out in (2, 3):
-        matrices = drawn_by_linear(3, d_out)
-        right = loops(INPUTS, matrices)[0]
-        expected.append(f"{d_out} weight.T 0.0000 True")
-        turned = [matrix.T for matrix in matrices]
-        off = (loops(INPUTS, turned)[0] - right).abs().max() if d_out == 3 else None
-        expected.append(f"{d_out} weight   " + ("RuntimeError" if off is None else f"{off:.4f} False"))
-        placed = [matrix.T.reshape(3, d_out) for matrix in matrices]
-        expected.append(f"{d_out} reshape  {(loops(INPUTS, placed)[0] - right).abs().max():.4f} False")
-    assert lines == expected
-    assert "0.5751" in lines[4]
-    assert "0.0711" in lines[2]
-
-
 @pytest.mark.parametrize("width", [1, 3, 8, 64])
 def test_linear_is_the_product_with_the_transpose_bit_for_bit(width):
     p.seed_modules(width)
@@ -539,26 +370,6 @@ def test_identity_matrices_hide_a_forgotten_transpose_and_a_square_is_not_reshap
     assert torch.equal(square.reshape(3, 3), square)
 
 
-def test_the_probe_finds_the_call_of_torch_the_batch_and_every_pair():
-    rows = p.run_cell(SLUG, "probe")[1].splitlines()
-    assert rows == ["True", "torch.Size([2, 6, 2])", "True", "tensor(36) tensor(True)"]
-
-
-@pytest.mark.parametrize(
-    ("replacements", "row"),
-    [
-        ({"weights @ values": "weights @ keys"}, 0),
-        ({" * self.scale": ""}, 0),
-        ({PRODUCT: "queries @ keys.mT.cumsum(dim=-1)"}, 2),
-        ({SOFTMAX: "torch.softmax(scores + torch.full(scores.shape, -torch.inf).triu(1), dim=-1)"}, 3),
-        ({SOFTMAX: "torch.softmax(scores - 1e9 * torch.eye(scores.shape[-1]), dim=-1).round()"}, 3),
-    ],
-)
-def test_the_probe_sees_a_bug(replacements, row):
-    good = p.run_cell(SLUG, "probe")[1].splitlines()
-    assert p.run_cell(SLUG, "probe", ("v2", replacements))[1].splitlines()[row] != good[row]
-
-
 def test_the_transpose_of_a_batch_by_dot_T_raises_and_with_unlucky_sizes_does_not():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -569,11 +380,6 @@ def test_the_transpose_of_a_batch_by_dot_T_raises_and_with_unlucky_sizes_does_no
         queries = torch.randn(3, 3, 3)
         assert (queries @ queries.T).shape == (queries @ queries.mT).shape
         assert not torch.allclose(queries @ queries.T, queries @ queries.mT)
-
-
-def test_the_rank_of_the_product_and_of_the_outputs_is_the_width_of_the_head():
-    rows = p.run_cell(SLUG, "rank")[1].splitlines()
-    assert rows == ["32 64", "(8, 8) tensor(2)", "(6, 8) tensor(6)", "(6, 8) tensor(2)"]
 
 
 def test_the_rank_is_never_more_than_the_width_of_the_head():
@@ -589,14 +395,7 @@ def test_the_rank_is_never_more_than_the_width_of_the_head():
 
 def test_identity_weights_and_scale_1_give_the_contexts_of_the_first_page():
     before = p.page_code("foundations/weighted-average", "contexts").context
-    names, printed = p.run_cell(SLUG, "reduce")
-    assert torch.equal(names.context, before)
-    assert printed.endswith("True\n")
-
-
-@pytest.mark.parametrize("bug", ["scores, dim=-1", "queries @ keys.mT", "weights @ values"])
-def test_the_last_line_of_the_reduction_sees_a_bug(bug):
-    assert p.run_cell(SLUG, "reduce", ("v2", {bug: f"0.9 * {bug}"}))[1].endswith("False\n")
+    assert torch.equal(p.page_code(SLUG, "reduce").context, before)
 
 
 def test_the_layer_of_gpt_2_stores_the_layout_of_version_1_and_its_output_projection_is_square():
