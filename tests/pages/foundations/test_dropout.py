@@ -156,61 +156,6 @@ def test_gradients_of_dropped_weights_are_zero_and_those_of_kept_ones_are_scaled
     p.close(weights.grad, keep.double() / 0.8)
 
 
-# -- bugs: (cell, {text of the page: what somebody wrote}, which properties notice) ----------------
-
-DROP = "    return weights * keep / (1 - p)"
-FORWARD = "self.drop_weights(torch.softmax(scores, dim=-1))"
-BUGS = {
-    "the factor is 1/p": ("drop", {DROP: "    return weights * keep / p"}, [agrees_with_torch]),
-    "no factor": ("drop", {DROP: "    return weights * keep"}, [agrees_with_torch]),
-    "the factor is 1/(1 + p)": ("drop", {"(1 - p)": "(1 + p)"}, [agrees_with_torch]),
-    "kept and dropped swapped": ("drop", {"* keep /": "* (1 - keep * 1) /"}, [agrees_with_torch]),
-    "dropped weights are kept, too": ("drop", {"weights * keep /": "weights /"}, [agrees_with_torch]),
-    "dropout on the scores": (
-        "class",
-        {FORWARD: "torch.softmax(self.drop_weights(scores), dim=-1)"},
-        [trains_with_two_draws],
-    ),
-    "no dropout on the weights": ("class", {FORWARD: "torch.softmax(scores, dim=-1)"}, [trains_with_two_draws]),
-    "dropout in evaluation": (
-        "class",
-        {FORWARD: "nn.functional.dropout(torch.softmax(scores, dim=-1), self.drop_weights.p)"},
-        [evaluates_as_sdpa],
-    ),
-    "softmax over the queries": ("class", {"(scores, dim=-1)": "(scores, dim=-2)"}, MODULE_PROPERTIES[:2]),
-    "weights cut from the gradient": (
-        "class",
-        {FORWARD: f"{FORWARD}.detach()"},
-        [evaluates_with_the_gradients_of_sdpa],
-    ),
-    "no dropout on the output": (
-        "class",
-        {"self.drop_output(self.to_output(context))": "self.to_output(context)"},
-        [trains_with_two_draws],
-    ),
-    "dropout before the output projection": (
-        "class",
-        {"self.drop_output(self.to_output(context))": "self.to_output(self.drop_output(context))"},
-        [trains_with_two_draws],
-    ),
-    "the mask is thrown away": ("class", {"scores = scores.masked": "scores.masked"}, MODULE_PROPERTIES[:2]),
-    "itself is hidden": ("class", {"diagonal=1": "diagonal=0"}, MODULE_PROPERTIES[:2]),
-    "scaled by the width of the model": (
-        "class",
-        {"queries.shape[-1] ** 0.5": "inputs.shape[-1] ** 0.5"},
-        MODULE_PROPERTIES[:2],
-    ),
-}
-CAUGHT = [(bug, holds) for bug, (_, _, properties) in BUGS.items() for holds in properties]
-
-
-@pytest.mark.parametrize(("bug", "holds"), CAUGHT, ids=lambda value: getattr(value, "__name__", value))
-def test_a_bug_is_caught(bug, holds):
-    cell, replacements, _ = BUGS[bug]
-    code = p.page_code(SLUG, cell, (cell, replacements))
-    assert p.catches(holds, code.drop if cell == "drop" else code)
-
-
 # -- what the page says, and no cell prints --------------------------------------------------------
 
 
