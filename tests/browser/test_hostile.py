@@ -38,10 +38,14 @@ description: '{DESCRIPTION}'
 SPACES = "---\ndescription: A name with spaces.\n---\n\n# Spaces\n\nBack to [the rocket](hostile.md#rocket).\n"
 
 
-@pytest.fixture(scope="module")
-def hostile(tmp_path_factory):
+@pytest.fixture(scope="session")
+def hostile(once):
     """A site with two more pages in English."""
-    project = site.copy_project(tmp_path_factory.mktemp("project"))
+    return once("hostile", make) / "site"
+
+
+def make(folder):
+    project = site.copy_project(folder)
     snippet = "\n".join(cell(name, *parts) for name, parts in CELLS.items())
     for name, text in {"snippets/hostile": snippet, "docs/en/hostile": PAGE, "docs/en/two words": SPACES}.items():
         (project / f"{name}.md").write_text(text, encoding="utf-8")
@@ -51,7 +55,6 @@ def hostile(tmp_path_factory):
     settings = settings.replace(last, nav, 1).replace("  - Masks:\n", f"  - '{CHAPTER}':\n", 1)
     (project / "mkdocs.yml").write_text(settings, encoding="utf-8")
     site.build(project / "site", root=project, ONLY_LANGUAGE="en")
-    return project / "site"
 
 
 def test_every_place_shows_the_title_to_the_letter_and_no_script_runs(hostile, chromium):

@@ -180,16 +180,12 @@ def test_nothing_moves_by_itself_on_a_phone_nor_is_wider_than_it(phone, page):
 
 
 @pytest.mark.parametrize("page", site.TURNS_WITH_CELLS[::5], ids=str)
-def test_on_paper_nothing_reaches_beyond_the_margins(tab, page):
+def test_on_paper_nothing_reaches_beyond_the_margins_and_79_columns_of_code_fit(tab, page):
     tab.page.set_viewport_size(A4)
     tab.page.emulate_media(media="print")
-    assert tab.open(page.path).evaluate(TOO_WIDE) == []
-
-
-def test_79_columns_of_code_fit_on_paper(tab):
-    tab.page.set_viewport_size(A4)
-    tab.page.emulate_media(media="print")
-    code = tab.open("masks/causal/").locator("article pre > code").first
+    opened = tab.open(page.path)
+    assert opened.evaluate(TOO_WIDE) == []
+    code = opened.locator("article pre > code").first
     code.evaluate("code => { code.textContent = 'x'.repeat(79); code.style.whiteSpace = 'pre' }")
     assert code.evaluate("code => code.scrollWidth <= code.clientWidth")
 

@@ -83,18 +83,16 @@ def test_the_menu_of_a_phone_opens_and_closes_by_keyboard(tab):
     expect(menu).to_be_hidden()
 
 
-@pytest.mark.parametrize(("direction", "width"), [("ltr", 360), ("rtl", 1440)])
-def test_the_menu_of_languages_opens_below_its_button_until_escape(tab, direction, width):
+@pytest.mark.parametrize("width", [360, 1440])
+def test_the_menu_of_languages_opens_below_its_button_until_escape(tab, width):
     tab.page.set_viewport_size({"width": width, "height": 800})
     opened = tab.open("masks/causal/")
-    opened.evaluate("direction => document.documentElement.dir = direction", direction)
     button, menu = opened.locator(".md-select button"), opened.locator(".md-select ul")
     expect(menu).to_be_hidden()
     button.click()
     above, below = button.bounding_box(), menu.bounding_box()
     assert below["y"] >= above["y"] + above["height"]
-    ends = [box["x"] + (box["width"] if direction == "ltr" else 0) for box in (above, below)]
-    assert abs(ends[0] - ends[1]) <= 1
+    assert abs(below["x"] + below["width"] - above["x"] - above["width"]) <= 1
     opened.keyboard.press("Escape")
     expect(menu).to_be_hidden()
     expect(button).to_be_focused()
@@ -112,17 +110,6 @@ def test_the_keyboard_reaches_search_colours_languages_and_copy_buttons(tab):
         if not wanted:
             break
     assert wanted == set()
-
-
-def test_the_keyboard_opens_another_language(tab):
-    opened = tab.open("masks/causal/")
-    opened.locator(".md-select button").press("Enter")
-    for _ in site.LANGUAGES:
-        opened.keyboard.press("Tab")
-    last = list(site.LANGUAGES)[-1]
-    assert opened.evaluate("document.activeElement.hreflang") == last
-    opened.keyboard.press("Enter")
-    opened.wait_for_url(f"**/{last}/masks/causal/")
 
 
 def test_the_first_stop_of_the_keyboard_leads_past_the_menu(tab):
@@ -197,17 +184,6 @@ def test_paper_has_the_article_with_its_answers_and_no_menus(tab):
     for part in (".md-header", ".md-nav--primary", ".md-nav--secondary", ".skip", ".pages", ".headerlink"):
         expect(opened.locator(part).first).to_be_hidden()
     expect(opened.locator("article")).to_be_visible()
-
-
-def test_on_paper_a_cell_a_figure_and_a_table_stay_whole_and_a_heading_with_its_text(tab):
-    opened = tab.open("masks/causal/")
-    opened.emulate_media(media="print")
-    broken = """() => [...document.querySelectorAll("article :is(.highlight, .output, .picture, .wide, .explorer)")]
-        .filter(part => getComputedStyle(part).breakInside !== "avoid").map(part => part.className)"""
-    assert opened.evaluate(broken) == []
-    parted = """() => [...document.querySelectorAll("article :is(h2, h3)")]
-        .filter(part => getComputedStyle(part).breakAfter !== "avoid").map(part => part.textContent)"""
-    assert opened.evaluate(parted) == []
 
 
 @pytest.mark.parametrize(("width", "menu"), [(1300, False), (390, True)])
