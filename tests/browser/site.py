@@ -104,7 +104,8 @@ def copy_project(folder):
     for name in ("docs", "languages", "snippets", "theme", "tools", "verified"):
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "mkdocs.yml", folder)
+    for name in ("constraints.txt", "mkdocs.yml"):
+        shutil.copy(ROOT / name, folder)
     return folder
 
 

@@ -99,4 +99,5 @@ def test_what_machines_read_has_the_title_and_the_cells_to_the_letter(hostile):
     assert f"{site.SITE_URL}two%20words/index.md" in (hostile / "llms.txt").read_text("utf-8")
     made = json.loads((hostile / "hostile/hostile.ipynb").read_text("utf-8"))
     code = [cell for cell in made["cells"] if cell["cell_type"] == "code"]
-    assert [(cell["source"] + "\n", cell["outputs"][0]["text"]) for cell in code] == list(CELLS.values())
+    said = [("".join(cell["source"]) + "\n", "".join(cell["outputs"][0]["text"])) for cell in code]
+    assert said == list(CELLS.values())

@@ -88,7 +88,7 @@ def test_a_cell_that_needs_a_device_says_where_it_ran_or_that_it_did_not(half_ve
     both = f"```python\nprint(1)\n```\n\n```text\n1\n```\n\n{ran}\n\n```python\nprint(2)\n```\n\n{waits}\n"
     assert (half_verified / page.path / "index.md").read_text("utf-8").endswith(both)
     notebook = json.loads((half_verified / page.path / "causal.ipynb").read_text("utf-8"))
-    assert [cell["source"] for cell in notebook["cells"][-4:]] == ["print(1)", ran, "print(2)", waits]
+    assert ["".join(cell["source"]) for cell in notebook["cells"][-4:]] == ["print(1)", ran, "print(2)", waits]
 
 
 @pytest.mark.parametrize("language", site.LANGUAGES)
