@@ -17,7 +17,6 @@ from urllib.parse import parse_qsl
 from tools.cells.source import SourceError, nearest, read_text
 from tools.glossary import read_rows
 from tools.site.outputs import tone_of
-from tools.translations import line_of
 
 LINK = re.compile(r'<p><a href="[^"]*#([\w-]+)" id="\1"(?: state="([^"]*)")?>(.*?)</a></p>', re.S)
 
@@ -41,7 +40,7 @@ def show(body, source, draw):
         except SourceError as error:
             text = read_text(Path(source))
             asked = re.search(rf"#{link[1]}\)\{{[^}}]*#{link[1]}\b|id=[\"']?{link[1]}\b", text)
-            line = line_of(text, asked.start())
+            line = text.count("\n", 0, asked.start()) + 1
             raise SourceError(f"{source}:{line}: {error}") from None
 
     names = [link[1] for link in LINK.finditer(body)]
