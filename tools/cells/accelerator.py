@@ -38,7 +38,7 @@ class Accelerator:
     @contextlib.contextmanager
     def as_readers_have_it(self):
         """Torch as it comes: no default device, with cuDNN, and with random kernels of its own."""
-        self.random_kernels._destroy()
+        self.random_kernels = None
         torch.backends.cudnn.enabled = True
         torch.set_default_device(None)
         try:

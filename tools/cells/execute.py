@@ -55,11 +55,11 @@ class Run:
     the cells define; that of a run in another process, the integers alone.
     """
 
-    namespace: dict
-    outputs: dict = field(default_factory=dict)
-    draws: dict = field(default_factory=dict)
-    comments: set = field(default_factory=set)
-    executed: set = field(default_factory=set)
+    namespace: dict[str, object]
+    outputs: dict[str, Output] = field(default_factory=dict)
+    draws: dict[str, bytes] = field(default_factory=dict)
+    comments: set[str] = field(default_factory=set)
+    executed: set[str] = field(default_factory=set)
 
 
 def attempt(
@@ -147,7 +147,7 @@ def refuse_echo(where, value):
 
 
 @functools.cache
-def compiled(cell):
+def compiled(cell: Cell) -> tuple[types.CodeType, frozenset[str]]:
     """The code object of a cell, with its shape comments as checks, and where these comments stand."""
     try:
         tree, comments = instrument(cell.at_its_lines, cell.path)

@@ -2,13 +2,13 @@
 
 import re
 
-from tools.cells.source import SourceError
+from tools.cells.source import Cell, SourceError
 
 ROW = r"\[[^][\n]+\]"
 MATRIX = re.compile(rf"^(?:.*\btensor\(\[*| +\[*)\[{ROW}(?:,\n +{ROW})*\]", re.M)  # its numbers may stand in spans
 
 
-def first_row(matrix):
+def first_row(matrix: str) -> list[str]:
     """The numbers in the first row of a printed matrix."""
     return matrix.partition("]")[0].rpartition("[")[2].split(",")
 
@@ -18,7 +18,7 @@ def sizes(matrix):
     return {"rows": matrix.count("\n") + 1, "columns": len(first_row(matrix))}
 
 
-def refuse_misfit(cell):
+def refuse_misfit(cell: Cell) -> None:
     """`SourceError` where the names of a cell do not fit every matrix that it prints."""
     if not any(cell.names.values()) or (cell.needs and cell.output is None):
         return

@@ -39,6 +39,7 @@ def read_record(path: str | Path) -> dict[str, dict]:
 
 
 def mend_of(path):
+    """What to do about a record that says what cannot be."""
     return f"delete the file and write it anew with `nox -s {'update' if Path(path).stem == 'cpu' else 'gpu'}`"
 
 
@@ -54,7 +55,8 @@ def fault_of(page):
     return None
 
 
-def pinned_torch():
+def pinned_torch() -> str:
+    """The version of torch in constraints.txt."""
     return re.search(r"^torch==(\S+)", CONSTRAINTS.read_text("utf-8"), re.MULTILINE)[1]
 
 
@@ -63,12 +65,12 @@ def today() -> str:
     return f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}"
 
 
-def write_record(path: str | Path, pages: dict[str, dict]):
+def write_record(path: str | Path, pages: dict[str, dict]) -> None:
     """Write a record, whole or not at all."""
     write_atomically(path, json.dumps(dict(sorted(pages.items())), indent=1, ensure_ascii=False) + "\n")
 
 
-def write_atomically(path: str | Path, text: str):
+def write_atomically(path: str | Path, text: str) -> None:
     """Replace a file by one rename, so that a crash leaves the old one; a link stays a link, the mode stays.
 
     `SourceError` where that cannot be: the disk is full, or the file is not to be written.

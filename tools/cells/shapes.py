@@ -9,8 +9,9 @@ import functools
 import io
 import re
 import tokenize
+from collections.abc import Callable
 
-from tools.cells.source import SourceError
+from tools.cells.source import Cell, SourceError
 
 SHAPE = re.compile(r"#\s*\((.*)\)")
 CHECK = "__check_shape__"
@@ -22,7 +23,7 @@ class ShapeError(AssertionError):
 
 
 @functools.cache
-def shape_comments(source):
+def shape_comments(source: str) -> dict[int, str]:
     """The comments of a cell by line; `ShapeError` for one that is not a shape, since a cell has no other comments."""
     comments = {}
     if "#" not in source:  # to read a cell takes longer
@@ -56,7 +57,7 @@ def is_size(node):
     return isinstance(node, ast.Name) or (isinstance(node, ast.Constant) and type(node.value) is int)
 
 
-def instrument(source, filename):
+def instrument(source: str, filename: str) -> tuple[ast.Module, list[str]]:
     """The syntax tree of a cell with its shape comments as calls of `CHECK`, and where these comments stand.
 
     The value of a last line that is no assignment goes through `LAST`, since a notebook would show it.
@@ -78,7 +79,7 @@ def instrument(source, filename):
 
 
 @functools.cache
-def refuse_mistakes(cell):
+def refuse_mistakes(cell: Cell) -> None:
     """`SourceError` where a cell is no Python, or has a comment that is no shape or stands where none is checked."""
     try:
         instrument(cell.at_its_lines, cell.path)
@@ -122,7 +123,7 @@ def is_named(target):
     return isinstance(target, (ast.Name, ast.Attribute))
 
 
-def checker(namespace, executed, lies):
+def checker(namespace: dict, executed: set[str], lies: list[ShapeError]) -> Callable:
     """The function behind `CHECK` for programs that run in `namespace`.
 
     It adds the comments that it checked to `executed`, as `file:line`, and each `ShapeError` to `lies`, since a cell

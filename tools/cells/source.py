@@ -40,6 +40,7 @@ import difflib
 import functools
 import hashlib
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,27 +72,27 @@ class Cell:
     end: int
     needs: str = ""
     why: str = ""
-    rows: tuple = ()
-    columns: tuple = ()
+    rows: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
     measures: str = ""
     path: str = ""
 
     @property
-    def at_its_lines(self):
+    def at_its_lines(self) -> str:
         """The code below so many empty lines that each line has the number that it has in the file."""
         return "\n" * self.fence + self.code
 
     @property
-    def shared(self):
+    def shared(self) -> bool:
         return self.output is None and not self.stands_alone
 
     @property
-    def stands_alone(self):
+    def stands_alone(self) -> bool:
         """Whether its mark says so, with or without an output."""
         return bool(self.needs or self.measures)
 
     @property
-    def names(self):
+    def names(self) -> dict[str, tuple[str, ...]]:
         return {"rows": self.rows, "columns": self.columns}
 
 
@@ -149,7 +150,7 @@ class Lines:
         return "".join(f"{line}\n" for line in self.lines[first : self.at - 1])
 
 
-def read_text(path):
+def read_text(path: str | Path) -> str:
     """The text of a file, its lines ended by LF; `SourceError` where it is not UTF-8, or holds a NUL."""
     data = Path(path).read_bytes()
     if data.startswith(codecs.BOM_UTF8):
@@ -166,21 +167,22 @@ def read_text(path):
         ) from None
 
 
-def split_lines(text):
+def split_lines(text: str) -> list[str]:
     """Lines as Python and pytest-codeblocks count them; `str.splitlines` also breaks at form feeds and the like."""
     return text.removesuffix("\n").split("\n")
 
 
-def slug_of(path):
+def slug_of(path: str | Path) -> str:
     """The slug of a snippet file, which is its place below `snippets/`."""
     return Path(path).relative_to(folder_of(path)).with_suffix("").as_posix()
 
 
-def folder_of(path):
+def folder_of(path: str | Path) -> Path:
+    """The folder `snippets/` in which a snippet file lies."""
     return next(folder for folder in Path(path).parents if folder.name == "snippets")
 
 
-def read_cells(path):
+def read_cells(path: str | Path) -> list[Cell]:
     """The cells of a snippet file in reading order, and in their places those that it shows of others."""
     cells, read = [], functools.cache(own_cells)
     for line, part in parts(path):
@@ -239,17 +241,17 @@ def names_of(mark):
     return found
 
 
-def program_cells(cells, cell):
+def program_cells(cells: list[Cell], cell: Cell) -> list[Cell]:
     """The cells that run when `cell` runs: every shared cell above it, then itself."""
     return [above for above in cells[: cells.index(cell)] if above.shared] + [cell]
 
 
-def program(cells, cell):
+def program(cells: list[Cell], cell: Cell) -> str:
     """The program of a cell as one text: what the copy button copies."""
     return "\n".join(part.code for part in program_cells(cells, cell))
 
 
-def at_their_lines(cells):
+def at_their_lines(cells: Iterable[Cell]) -> str:
     """The code of cells as one text in which every line has the number that it has in the file."""
     lines = [""] * max((cell.end for cell in cells), default=0)
     for cell in cells:
@@ -258,13 +260,13 @@ def at_their_lines(cells):
     return "\n".join(lines) + "\n"
 
 
-def digest(cells, cell):
+def digest(cells: list[Cell], cell: Cell) -> str:
     """A sha256 of the program of a cell, of its output, and of the device that it needs."""
     needs = f"\0{cell.needs}" if cell.needs else ""
     return hashlib.sha256(f"{program(cells, cell)}\0{cell.output}{needs}".encode()).hexdigest()
 
 
-def read_includes(page):
+def read_includes(page: str | Path) -> list[Include]:
     """The lines of a page that show cells, in order; `SourceError` for one that would show nothing."""
     text, includes = read_text(page), []
     for number, line in enumerate(split_lines(text), start=1):
@@ -280,7 +282,7 @@ def read_includes(page):
     return includes
 
 
-def resolve(page, snippets):
+def resolve(page: str | Path, snippets: str | Path) -> list[Cell]:
     """The cells that a page shows, in order; `SourceError` names an include whose file or cell is not there."""
     read = functools.cache(own_cells)
     return [
@@ -304,13 +306,13 @@ def find(path, name, where, read):
     return cells[name]
 
 
-def nearest(asked, known):
+def nearest(asked: str, known: Iterable[str]) -> str:
     """The end of a sentence about a name that is not there: the known name that may be meant, if one is near."""
     near = difflib.get_close_matches(asked, known, n=1)
     return f"; is it {near[0]!r}?" if near else ""
 
 
-def with_outputs(path, outputs):
+def with_outputs(path: str | Path, outputs: dict[str, str]) -> str:
     """The text of a snippet file in which the named cells show other outputs.
 
     `SourceError` for an output that a page cannot show, such as one without a line break at its end or with a fence.
