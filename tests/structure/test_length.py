@@ -1,12 +1,11 @@
 """A page is short enough to finish."""
 
 import re
-from pathlib import Path
 
 import pytest
 
 from tests.configuration import PAGES, page_file
-from tools.markdown import Page, parse, read
+from tools.markdown import Page, read
 
 MOST = 1400
 WORD = re.compile(r"[A-Za-z][\w'’-]*")
@@ -31,32 +30,3 @@ def sentences(block):
 @pytest.mark.parametrize("name", EXERCISES)
 def test_a_page_with_an_exercise_is_short_enough_to_finish(name):
     assert visible_words(read(page_file("en", name))) <= MOST
-
-
-def test_words_are_counted_where_a_reader_meets_them_first():
-    text = """---
-description: not this
----
-
-# Two words {#not-this}
-
-![not this](picture.svg)
-
-| not | this |
-|-----|------|
-
-It's [`not_two`](not/this.md), $x$ but four.
-
---8<-- "not/this.md:one"
-
-??? note "Not this"
-
-    Not this.
-
-$$
-not
-$$
-
-The end.
-"""
-    assert visible_words(parse(text, Path("page.md"))) == 8
