@@ -11,7 +11,7 @@ from tools.markdown import read
 from tools.translations import parts
 
 # Bytes that the server sends, gzipped: the same on every machine.
-FIRST_VISIT = 52_500  # with fonts, to the page that takes most
+FIRST_VISIT = 55_000  # with fonts, to the page that takes most
 NEXT_PAGE = 29_500
 FRAME = 5_000  # of a next page, all that is not its article
 # The sum of layout shifts; 0.1 is called good. It is 0, unless a busy machine gets the font of a √ at the top late.
@@ -105,7 +105,7 @@ def test_a_page_opens_without_an_error_and_asks_its_own_host_alone(visit):
 
 
 @every_page
-def test_a_first_visit_takes_at_most_52_and_a_half_kilobytes_with_fonts(visit):
+def test_a_first_visit_takes_at_most_55_kilobytes_with_fonts(visit):
     assert sum(answer.size for answer in visit.sent) <= FIRST_VISIT, visit.sent
 
 

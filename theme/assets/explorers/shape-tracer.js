@@ -47,7 +47,7 @@ customElements.define("shape-tracer", class extends Explorer {
   }
 
   compute({ sizes, line }) {
-    return this.cases.find(({ state }) => state.sizes === sizes && state.line === line)
+    return this.cases[`${sizes} ${line}`]
   }
 
   // The code of a state: one line may stand in the place of another.
