@@ -107,7 +107,6 @@ class Section:
     """A part of a page from a heading with an id to before the next one; `text` is its Markdown."""
 
     id: str
-    level: int
     title: str
     line: int
     text: str
@@ -296,15 +295,14 @@ def read_sections(text: str, path: Path, first_line: int, blocks: tuple[Block, .
     """The sections of a page by their ids; `SourceError` where two have one id."""
     lines = split_lines(text)
     title = next((block.words for block in blocks if block.kind == "heading" and block.text == "#"), "")
-    starts = [(TOP, 1, title, first_line)]
+    starts = [(TOP, title, first_line)]
     for block in blocks:
-        marks, _, name = block.text.partition(" ")
-        if block.kind == "heading" and name:
-            starts.append((name, len(marks), block.words, block.line))
+        if block.kind == "heading" and " " in block.text:
+            starts.append((block.section, block.words, block.line))
     ends = [line for *_, line in starts[1:]] + [len(lines) + 1]
     found: dict[str, Section] = {}
-    for (name, level, words, line), end in zip(starts, ends):
+    for (name, words, line), end in zip(starts, ends):
         if name in found:
             raise SourceError(f"{path}:{line}: a second section has the id {name!r}; {TOP!r} is what stands above them")
-        found[name] = Section(name, level, words, line, "\n".join([*lines[line - 1 : end - 1], ""]))
+        found[name] = Section(name, words, line, "\n".join([*lines[line - 1 : end - 1], ""]))
     return found

@@ -156,7 +156,9 @@ class Shown:
     """What a reader sees of a page, and the asterisks; the line of each character; the source of each object."""
 
     def __init__(self, page: Page):
-        self.text, self.lines, self.objects = "", [], {}
+        self.text = ""
+        self.lines: list[int] = []
+        self.objects: dict[int, str] = {}
         if "description" in page.front:
             self.line = page.lines_of_front["description",]
             self.add_words(str(page.front["description"]))

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.configuration import CONFIG, LANGUAGES, ROOT, SLUGS
+from tests.configuration import LANGUAGES, ROOT, SITE, SLUGS
 from tools.glossary import Glossary, Prose, read_rows
 from tools.markdown import read
 from tools.notebooks import SVG, stored_figures
@@ -45,7 +45,7 @@ def test_the_words_of_the_site_are_there_in_every_language_with_the_same_places(
 
 
 def test_every_chapter_and_every_kind_of_admonition_has_a_name_in_every_language(translation):
-    chapters = {name for item in CONFIG.nav if isinstance(item, dict) for name in item}
+    chapters = set(SITE.chapters)
     kinds = set()
     for page in ROOT.glob("docs/en/**/*.md"):
         kinds |= set(re.findall(r"^ *(?:!!!|\?\?\?\+?) ([\w-]+)", page.read_text("utf-8"), re.M))
