@@ -41,3 +41,9 @@ def page_file(language, page):
 def text(language, key):
     """What the site says in a language, without its tags."""
     return re.sub("<[^>]*>", "", LANGUAGES[language].extra["text"][key])
+
+
+def flat(words):
+    """Words by their keys, those of a group by `group key`."""
+    groups = {key: value if isinstance(value, dict) else {"": value} for key, value in words.items()}
+    return {f"{key} {part}".strip(): word for key, group in groups.items() for part, word in group.items()}

@@ -12,7 +12,7 @@ from tools.cells.source import read_cells
 
 # --- the index of names and the map ---------------------------------------------------------------
 
-WORDS = {"Tensor.masked_fill": r"\.masked_fill\b", "is_causal=": r"\bis_causal=", "torch.cat": r"\btorch\.cat\("}
+WORDS = {"torch.cat": r"\btorch\.cat\(", "F.pad": r"\bF\.pad\(", "CausalAttention": r"\bCausalAttention\b"}
 
 
 def test_the_index_leads_to_each_cell_that_says_a_name(built):
@@ -32,11 +32,11 @@ def test_the_index_leads_to_each_cell_that_says_a_name(built):
 
 def test_from_the_search_to_the_cell_that_uses_a_name(tab):
     opened = tab.open("it/masks/causal/")
-    search(opened, "register_buffer")
-    found = opened.locator(".search__section[href$='/symbols/#nn.Module.register_buffer']")
+    search(opened, "CausalAttention")
+    found = opened.locator(".search__section[href$='/symbols/#CausalAttention']")
     expect(found).to_be_visible()
     found.click()
-    opened.wait_for_url("**/it/symbols/#nn.Module.register_buffer")
+    opened.wait_for_url("**/it/symbols/#CausalAttention")
     opened.locator(".entry:has(:target) a[href$='#cell-buffer']").click()
     opened.wait_for_url("**/it/masks/causal/#cell-buffer")
     expect(opened.locator("#cell-buffer")).to_be_in_viewport()

@@ -4,11 +4,13 @@ import json
 from types import SimpleNamespace
 
 import pytest
+from jinja2 import Environment, FileSystemLoader
 
 from tests.configuration import LANGUAGES, ROOT
-from tools.cells.source import Cell
+from tests.site import made
+from tools.cells.source import Cell, read_cells
 from tools.markdown import ALL
-from tools.site import front, linked, policy
+from tools.site import front, head
 
 TEXT = LANGUAGES["en"].extra["text"]
 CELLS = [
@@ -19,7 +21,7 @@ CELLS = [
 
 def page(devices, behind=()):
     badges = [{"device": device, "verified": verified} for device, verified in devices.items()]
-    return SimpleNamespace(cells_to_verify=CELLS, badges=badges, behind=behind)
+    return made.page("a/b", "B", own_cells=CELLS, badges=badges, behind=behind)
 
 
 def test_every_promise_is_followed_by_what_was_counted_for_it():
@@ -53,14 +55,17 @@ def test_what_was_counted_stands_in_its_promise_and_nowhere_else():
 
 
 def test_the_picture_has_the_numbers_that_a_cell_prints():
-    shown = front.attention(ROOT / "snippets")
-    output = front.cell(ROOT / "snippets", *front.WEIGHTS).output
+    pages = {
+        slug: made.page(slug, slug, own_cells=read_cells(ROOT / f"snippets/{slug}.md"))
+        for slug, _ in (front.WORDS, front.WEIGHTS)
+    }
+    shown, output = front.attention(pages), front.cell(pages, *front.WEIGHTS).output
     rows = "],\n        [".join(", ".join(row) for row in shown["rows"])
     assert output.startswith(f"tensor([[{rows}]])\ntensor([{', '.join(shown['sums'])}])\n")
-    words = front.cell(ROOT / "snippets", *front.WORDS).code
+    words = front.cell(pages, *front.WORDS).code
     assert f'words = "{" ".join(shown["words"])}"' in words
     tokens = words[words.index("inputs = ") : words.index("# (T, E)")]
-    assert tokens in front.cell(ROOT / "snippets", "masks/causal", "attend").code
+    assert tokens in front.cell(pages, "masks/causal", "attend").code
     slug, section = shown["shown"]
     source = (ROOT / f"docs/en/{slug}.md").read_text("utf-8")
     [found] = [part for part in source.split("\n## ") if f"{{#{section}}}" in part]
@@ -70,27 +75,26 @@ def test_the_picture_has_the_numbers_that_a_cell_prints():
 # --- what other sites are told --------------------------------------------------------------------
 
 
-def told(language, behind=(), is_home=False, url=None):
-    url = url or {"en": "masks/causal/", "zh": "zh/masks/causal/"}[language]
-    shown = SimpleNamespace(
-        behind=behind,
-        title="A &lt;/script&gt; title",
-        meta={"description": "About."},
-        file=SimpleNamespace(url=url),
-        canonical_url=f"https://a.org/{url}",
+def told(language, behind=(), is_home=False, alternates=("en", "zh")):
+    env = Environment(loader=FileSystemLoader(ROOT / "theme"))
+    config = {"site_name": "Site", "site_url": "https://a.org/", "theme": {"language": language}}
+    files = {name: SimpleNamespace(url="" if name == "en" else f"{name}/") for name in alternates}
+    said = env.get_template("partials/linked.html").render(
+        here=made.page("masks/causal", "A </script> title", description="About.", behind=behind),
+        page={"file": {"alternates": files}},
+        edition=made.edition(loose=[made.page("index", "Home")]),
+        config=config,
+        is_home=is_home,
     )
-    said = linked.data(shown, language, "Site", "https://a.org/", is_home)
     assert "</" not in said
     return json.loads(said)
 
 
 def test_a_translation_names_its_original_and_an_original_names_none():
-    assert told("en")["isPartOf"]["url"] == "https://a.org/"
+    assert told("en")["isPartOf"]["url"] == "https://site/index/"
     assert "translationOfWork" not in told("en")
-    assert told("zh")["isPartOf"]["url"] == "https://a.org/zh/"
-    assert told("zh")["translationOfWork"]["url"] == "https://a.org/masks/causal/"
-    assert "translationOfWork" not in told("zh", url="masks/causal/"), "a build of one language"
-    assert told("zh", url="masks/causal/")["isPartOf"]["url"] == "https://a.org/"
+    assert told("zh")["translationOfWork"]["url"] == "https://a.org/"
+    assert "translationOfWork" not in told("zh", alternates=["zh"]), "a build of one language"
     assert told("zh")["headline"] == "A </script> title"
 
 
@@ -106,14 +110,24 @@ def test_the_first_page_stands_for_the_whole_site():
     assert "isPartOf" not in said
 
 
+# --- the policy -----------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize(
-    ("language", "wanted"),
-    [("en", "en_US"), ("it", "it_IT"), ("zh", "zh_CN"), ("ja", "ja_JP"), ("pt-BR", "pt_BR"), ("zh-Hant", "zh_TW")],
+    "body",
+    [
+        "<article><script>page()</script></article>",
+        "<article></article><script>page()</script></article>",
+        '<script type="application/ld+json">{"a": 1}</script>',
+    ],
 )
-def test_a_language_has_the_country_of_most_of_its_readers(language, wanted):
-    assert linked.locale(language) == wanted
+def test_a_policy_allows_the_scripts_of_the_theme_and_no_other(body):
+    page = f'<meta charset="utf-8"><script>theme()</script>{body}'
+    assert head.with_policy(page).count("sha256-") == 1
 
 
-def test_data_is_no_script_that_a_policy_must_allow():
-    page = '<meta charset="utf-8"><script>a()</script><script type="application/ld+json">{"a":1}</script>'
-    assert policy.with_policy(page).count("'sha256-") == 1
+def test_a_page_names_whole_addresses_of_itself_and_a_preview_has_no_policy():
+    page = '<meta charset="utf-8">\n<link rel="alternate" href="../zh/a/" hreflang="zh"></head>'
+    assert 'href="https://a.org/zh/a/" hreflang="zh">' in head.finished(page, "https://a.org/a/", True)
+    assert "Policy" not in head.finished(page, "https://a.org/a/", True)
+    assert "alternate" not in head.finished(page, "", False)

@@ -1,7 +1,6 @@
-"""Notebooks, pictures, formulas and the port, as plain functions."""
+"""Notebooks, pictures, cells and formulas, as plain functions."""
 
 import re
-import socket
 from pathlib import Path
 
 import markdown
@@ -20,7 +19,6 @@ from tools.site.body import (
     words_of_pictures,
 )
 from tools.site.cells import Fences, refuse_undrawn, with_cells
-from tools.site.checks import check_port, nav_pages
 from tools.site.font import characters, italic
 from tools.site.labs import figures, with_figures, with_places
 from tools.site.mathematics import to_mathml
@@ -201,11 +199,10 @@ def drawn(tmp_path):
         shown = resolve(page, snippets)
         fences = Fences()
         fences.begin(shown, dict(ran_on), WORDS)
-        any_language = {"name": "*", "class": "highlight", "format": fences.draw}
         html = markdown.markdown(
             with_cells(text, {"base_path": [str(snippets)]}),
             extensions=["pymdownx.details", "pymdownx.superfences"],
-            extension_configs={"pymdownx.superfences": {"custom_fences": [any_language]}},
+            extension_configs={"pymdownx.superfences": {"custom_fences": [fences.of_any_language]}},
         )
         refuse_undrawn(html, page, shown)
         return html
@@ -318,23 +315,3 @@ def test_the_characters_of_a_formula_are_those_that_a_browser_draws():
     assert {"𝑄", "s", "<", "i", "α", "√"} <= characters(page)
     assert not {"p", "e"} & characters(page)
     assert [italic(character) for character in "Aahzαω"] == ["𝐴", "𝑎", "ℎ", "𝑧", "𝛼", "𝜔"]
-
-
-# --- the port -------------------------------------------------------------------------------------
-
-
-def test_a_free_port_is_free_and_a_taken_one_is_named_with_the_mend():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
-        taken.listen()
-        with pytest.raises(SourceError, match=rf"port {port} of 127.0.0.1 .*mkdocs serve -a 127.0.0.1:{port + 1}"):
-            check_port("127.0.0.1", port)
-    check_port("127.0.0.1", port)
-    with pytest.raises(SourceError, match="there is no port 99999"):
-        check_port("127.0.0.1", 99999)
-
-
-def test_a_nav_is_read_at_any_depth():
-    nav = [{"Home": "index.md"}, {"A": ["a/b.md", {"C": [{"D": "c/d.md"}]}]}]
-    assert nav_pages(nav) == ["index.md", "a/b.md", "c/d.md"]

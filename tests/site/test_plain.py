@@ -1,250 +1,147 @@
-"""Pages for machines that read: plain Markdown, and the list of all pages."""
+"""Pages for machines that read: the Markdown of a page with its cells, its outputs and whole addresses."""
 
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from nbformat import v4
+from jinja2 import Environment, FileSystemLoader
 
-from tests.configuration import LANGUAGES
-from tools.cells.source import Cell
-from tools.markdown import ALL, parse
-from tools.notebooks import notebook
+from tests.configuration import LANGUAGES, ROOT
+from tests.site import made
+from tools import markdown
+from tools.cells.source import OUTPUT_MARK, Cell
+from tools.markdown import ALL
 from tools.site import body, plain
 from tools.site.badges import table
-from tools.site.terms import Entry
 
-URL = "https://site/a/b/"
-TEXT = LANGUAGES["en"].extra["text"]
-CELLS = [
-    Cell("data", "x = '# y {#z} [a](b.md)'\n", None, 2, 4),
-    Cell("show", "print(x)\n", "> **1**\n  2\n", 8, 13),
-]
-SOURCE = """# Title
+PAGE = """---
+description: A page.
+---
 
-Prose with $x^2$, [a link](../masks/causal.md#row-zero), [home](https://example.org), [below](#below).
+# Title
 
-![Two tokens,
-one arc.](../../assets/arc.svg)
+[a link](../masks/causal.md#row-zero), [below](#below), ![one
+arc.](../../assets/arc.svg) `[code](is.md)`
 
 --8<-- "a/b.md:data"
 
-## A heading {#below}
+??? question "Why $x$?"
 
-!!! warning "It happened"
-    A sentence.
+    --8<-- "a/b.md:show"
 
-    - A point.
-      Its end.
+![It
+rises.](#show)
+"""
+PLAIN = """# Title
 
-```text
->>> 1
+[a link](https://site/../masks/causal.md#row-zero), [below](https://site/#below), ![one
+arc.](https://site/../../assets/arc.svg) `[code](is.md)`
+
+```python
+x = 1
 ```
 
 ??? question "Why $x$?"
 
-    Because.
+    ```python
+    print(x)
+    ```
+{empty}
+    ```text
+    1
+    ```
+{empty}
+    Measured here
 
-    --8<-- "a/b.md:show"
-
-    More.
-
-??? note
-
-??? question "Is `x < 1`?"
-
-    No.
-
-    - Never.
-
-Last, where `x > 1`.
+[It
+rises.](https://site/#cell-show)
 """
-PAGE = parse(SOURCE, Path("docs/en/a/b.md"))
-PLAIN = """# Title
-
-Prose with $x^2$, [a link](https://site/causal/), [home](https://example.org), [below](https://site/a/b/#below).
-
-[picture: Two tokens,
-one arc.]
-
+CELLS = f"""<!-- --8<-- [start:data] -->
 ```python
-x = '# y {#z} [a](b.md)'
+x = 1
 ```
-
-## A heading
-
-**It happened**
-
-A sentence.
-
-- A point.
-  Its end.
-
-```text
->>> 1
-```
-
-**Why $x$?**
-
-Because.
-
+<!-- --8<-- [end:data] -->
+<!-- --8<-- [start:show] -->
 ```python
 print(x)
 ```
-
+{OUTPUT_MARK}
 ```text
-> **1**
-  2
+1
 ```
-
-More.
-
-**Note**
-
-**Is `x < 1`?**
-
-No.
-
-- Never.
-
-Last, where `x > 1`.
+<!-- --8<-- [end:show] -->
 """
 
 
-def absolute(target):
-    return "https://site/causal/" if target.startswith("../masks") else target
+def test_a_page_has_its_cells_and_outputs_and_whole_addresses(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/b.md").write_text(CELLS, encoding="utf-8")
+    page = markdown.parse(PAGE, Path("docs/en/a/b.md"))
+    options = {"base_path": [str(tmp_path)]}
+    assert plain.page(
+        page, "https://site/", "https://site/".__add__, {"show": "Measured here"}, options
+    ) == PLAIN.format(empty="    ")
 
 
-def test_a_page_has_its_prose_its_code_and_its_outputs_and_none_of_the_marks_of_the_site():
-    assert plain.page(notebook(PAGE, CELLS, absolute), URL) == PLAIN
-
-
-def test_a_page_without_cells_is_its_prose():
-    assert plain.page(notebook(parse("# Title\n\nProse.\n", Path("a.md")), []), URL) == "# Title\n\nProse.\n"
-
-
-def test_a_plot_of_a_lab_stands_as_its_name():
-    figure = v4.new_output("display_data", {"image/svg+xml": "<svg/>", "text/plain": 'two "grids"'})
-    made = notebook(PAGE, CELLS, absolute, {"show": [figure]})
-    assert '```text\n> **1**\n  2\n```\n\n[picture: two "grids"]\n\nMore.\n' in plain.page(made, URL)
-
-
-def test_where_a_cell_ran_stands_behind_its_output():
-    made = notebook(PAGE, CELLS, ran_on={"show": "On a fast machine"})
-    assert "```text\n> **1**\n  2\n```\n\nOn a fast machine\n\nMore.\n" in plain.page(made, URL)
-
-
-def page(title, url, **meta):
-    return SimpleNamespace(title=title, canonical_url=url, meta=meta, children=None)
-
-
-def test_the_glossary_lists_its_terms_with_their_other_names_and_where_each_is_introduced():
-    query = Entry("query", "query", "Looks.", {"it": "richiesta", "zh": "查询"}, "a/b#below")
-    batch = Entry("batch", "批量", "许多。", {"en": "batch", "it": "batch"}, "a/b#top")
-    token = Entry("token", "token", "A piece.", {}, "a/b#top")
-    pages = [SimpleNamespace(slug="a/b", **vars(page("&lt;B&gt;", URL)))]
-    assert plain.glossary([query, batch, token], pages) == (
-        "- **query** (richiesta, 查询): Looks. [<B>](https://site/a/b/#below)\n"
-        "- **批量** (batch): 许多。[<B>](https://site/a/b/)\n"
-        "- **token**: A piece. [<B>](https://site/a/b/)\n"
+def test_what_was_counted_stands_below_each_promise():
+    assert plain.counted("1. One\n   more.\n2. Two.\n\nEnd.\n", [["a", "b"], []]) == (
+        "1. One\n   more.\n   - a\n   - b\n2. Two.\n\nEnd.\n"
     )
 
 
-# --- what the records say -------------------------------------------------------------------------
+# --- what its template adds -----------------------------------------------------------------------
+
+ONE = Cell("one", "x = 1\n", None, 2, 4)
+NEEDING = Cell("far", "print(1)\n", "1\n", 8, 13, needs="cuda", why="a test")
+CONTENTS = [SimpleNamespace(id="title", title="T", level=1, children=[
+    SimpleNamespace(id="b", title="B", level=2, children=[])
+])]  # fmt: skip
 
 
-def badge(device, verified, cells):
-    facts = {"torch": "2.13.0", "date": "2026-11-20", "name": "A|B"}
-    return {"device": device, "verified": verified, "cells": cells, **facts}
-
-
-def verified(title, cells, *badges):
-    """A page whose last cell needs CUDA."""
-    cells = [*cells[:-1], replace(cells[-1], needs="cuda")] if cells else []
-    ran_on = {cell.name: f"Said of {cell.name}." for cell in cells if cell.needs}
-    return SimpleNamespace(cells_to_verify=cells, badges=badges, ran_on=ran_on, **vars(page(title, URL)))
-
-
-def test_a_table_says_of_each_page_with_cells_what_ran_where():
-    """What a record holds of other cells than those of today is no count."""
-    causal = verified("Causal", CELLS, badge("CPU", 1, 2), badge("CUDA", 1, 2))
-    shapes = verified("A|B", CELLS[:1], badge("CUDA", 0, 1))
-    assert plain.verified(table([verified("Home", []), causal, shapes]), TEXT) == (
-        "| Page | CPU | CUDA |\n| --- | --- | --- |\n"
-        "| [Causal](https://site/a/b/) | 1 of 2 · torch 2.13.0 · 2026-11-20 · A\\|B "
-        "| 1 of 2 · torch 2.13.0 · 2026-11-20 · A\\|B |\n"
-        "| [A\\|B](https://site/a/b/) | 0 of 1 | 0 of 1 |\n"
-        "| All pages | 1 of 3 | 1 of 3 |\n\n"
-        "- [Causal](https://site/a/b/#cell-show) · `show` · Said of show.\n"
-        "- [A|B](https://site/a/b/#cell-data) · `data` · Said of data.\n"
-    )
-
-
-def test_before_a_gpu_has_run_the_pages_it_is_said_that_none_has():
-    home = verified("Home", [])
-    causal = SimpleNamespace(**vars(page("Causal", URL)), cells_to_verify=CELLS[:1], badges=[], ran_on={})
-    wanted = "| Page |\n| --- |\n| [Causal](https://site/a/b/) |\n| All pages |\n"
-    assert plain.verified(table([home, causal]), TEXT) == f"No GPU has run these pages yet.\n\n{wanted}"
-
-
-# --- a translation that is behind -----------------------------------------------------------------
-
-
-def section(name, title, level, *children):
-    return SimpleNamespace(id=name, title=title, level=level, children=children)
-
-
-CONTENTS = [section("title", "T &amp; U", 1, section("a", "A", 2, section("b", "B", 3)), section("c", "C", 2))]
+def written(here, language="en", **known):
+    env = Environment(loader=FileSystemLoader(ROOT / "theme"), trim_blocks=True, lstrip_blocks=True)
+    env.filters["spaced"] = plain.spaced
+    config = {"site_url": "https://site/", "extra": {"text": LANGUAGES[language].extra["text"]}}
+    page = {"file": {"alternates": {"en": {"url": "en/"}}}}
+    return env.get_template("markdown/page.html").render(here=here, config=config, page=page, **known)
 
 
 @pytest.mark.parametrize(
     ("language", "behind", "wanted"),
     [
-        ("en", ["b"], "The English original of these sections is newer: [B](https://site/a/b/#b) · {original}"),
-        ("zh", ["top", "c"], "{behind}[T & U](https://site/a/b/#title) · [C](https://site/a/b/#c) · {original}"),
+        ("en", ["b"], "The English original of these sections is newer: [B](https://site/a/#b) · {original}"),
+        ("zh", ["top"], "{behind}[T](https://site/a/#title) · {original}"),
         ("zh", ALL, "{untranslated}"),
     ],
 )
 def test_a_page_that_is_behind_says_so_below_its_title(language, behind, wanted):
-    text = LANGUAGES[language].extra["text"]
-    late = SimpleNamespace(behind=behind, **vars(page("T", URL)))
+    text = LANGUAGES[language].extra["text"] | {"original": "[Read it in English](https://site/en/)"}
+    late = made.page("a", "T", behind=behind, markdown="# T\n\nProse.\n")
     older = list(body.older(CONTENTS, behind))
-    said = plain.behind(late, older, text, "https://site/en/")
-    assert said == wanted.format(**text | {"original": "[Read it in English](https://site/en/)"})
-    assert plain.behind(late, older, text, "") == said.removesuffix(" · [Read it in English](https://site/en/)")
-    assert plain.below_title("# T\n\nProse.\n", said) == f"# T\n\n{said}\n\nProse.\n"
+    assert written(late, language, older=older) == f"# T\n\n{wanted.format(**text)}\n\nProse.\n"
 
 
-def test_what_was_counted_stands_below_each_promise():
-    text = "# Home\n\n- 1. a\n\n1. One\n   and\n2. Two\n\nEnd.\n"
-    wanted = "# Home\n\n- 1. a\n\n1. One\n   and\n   - 3\n   - 4\n2. Two\n   - 5\n\nEnd.\n"
-    assert plain.counted(text, [["3", "4"], ["5"]]) == wanted
+def test_a_table_says_of_each_page_with_cells_what_ran_where():
+    """What a record holds of other cells than those of today is no count."""
 
+    def badge(device, verified, cells):
+        facts = {"torch": "2.13.0", "date": "2026-11-20", "name": "A|B"}
+        return {"device": device, "verified": verified, "cells": cells, **facts}
 
-# --- the list of all pages ------------------------------------------------------------------------
-
-
-def chapter(title, *children):
-    return SimpleNamespace(title=title, children=list(children))
-
-
-def test_the_list_names_every_page_by_chapter_and_first_those_outside_the_chapters():
-    nav = [
-        page("Home", "https://site/", description="The start."),
-        chapter(
-            "Masks",
-            page("Causal", URL, description="No future."),
-            chapter("More", page("Padding", f"{URL}c/", description="No pads.")),
-        ),
-        page("Glossary", "https://site/glossary/", description="The terms."),
-    ]
-    assert plain.llms("Site", "What it is.", nav, "Pages") == (
-        "# Site\n\n> What it is.\n\n"
-        "## Pages\n\n"
-        "- [Home](https://site/index.md): The start.\n"
-        "- [Glossary](https://site/glossary/index.md): The terms.\n\n"
-        "## Masks\n\n"
-        "- [Causal](https://site/a/b/index.md): No future.\n"
-        "- [Padding](https://site/a/b/c/index.md): No pads.\n"
+    ran = {"far": "Said of far."}
+    badges = [badge("CPU", 1, 2), badge("CUDA", 1, 2)]
+    causal = made.page("a/b", "Causal", own_cells=[ONE, NEEDING], badges=badges, ran_on=ran)
+    shapes = made.page("c", "Shapes", own_cells=[ONE], badges=[badge("CUDA", 0, 1)])
+    here = made.page("verified", "V", markdown="# V\n")
+    assert written(here, table=table([here, causal, shapes])) == (
+        "# V\n\n| Page | CPU | CUDA |\n| --- | --- | --- |\n"
+        "| [Causal](https://site/a/b/) | 1 of 2 · torch 2.13.0 · 2026-11-20 · A\\|B "
+        "| 1 of 2 · torch 2.13.0 · 2026-11-20 · A\\|B |\n"
+        "| [Shapes](https://site/c/) | 0 of 1 | 0 of 1 |\n"
+        "| All pages | 1 of 3 | 1 of 3 |\n\n"
+        "- [Causal](https://site/a/b/#cell-far) · `far` · Said of far.\n"
+    )
+    shapes = made.page("c", "Shapes", own_cells=[ONE])
+    assert written(here, table=table([shapes])).startswith(
+        "# V\n\nNo GPU has run these pages yet.\n\n| Page |\n| --- |\n"
     )

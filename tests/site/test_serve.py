@@ -12,7 +12,6 @@ import urllib.request
 import pytest
 
 from tests.browser import site
-from tools.site import hooks, search
 
 LIMIT = 60  # seconds; a busy machine needs some
 
@@ -100,55 +99,15 @@ def test_the_preview_shows_an_edited_cell_reports_a_mistake_and_recovers(preview
     preview.wait(lambda: '"zh"' in preview.shows("pagefind/pagefind-entry.json"))
 
 
-def test_a_new_description_of_a_page_without_a_text_of_its_own_is_shown(preview):
-    source = preview.project / "docs/zh/foundations/softmax.md"
-    for words in ("First words of it.", "Second words of it."):
-        source.write_text(f"---\ndescription: {words}\nbehind: all\n---\n", encoding="utf-8")
-        preview.wait(lambda words=words: words in preview.shows("foundations/softmax/"))
-
-
 def files(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_kill_in_the_middle_of_a_build_leaves_the_project_as_it_is(preview):
-    preview.wait(lambda: "<article" in preview.shows("masks/causal/"))
-    settings = preview.project / "mkdocs.yml"  # of which every page is made anew
-    settings.write_text(settings.read_text("utf-8") + "# more\n", encoding="utf-8")
-    before, builds = files(preview.project), preview.said().count("Building documentation")
-    preview.wait(lambda: preview.said().count("Building documentation") > builds)
-    preview.server.kill()
-    preview.server.wait()
-    assert "Documentation built" not in preview.said().rpartition("Building documentation")[2]
-    assert files(preview.project) == before
-
-
 def test_a_preview_that_is_ended_ends_quietly_and_leaves_nothing_behind(preview):
-    """Even while its search is being indexed."""
+    before = files(preview.project)
     preview.wait(lambda: "<article" in preview.shows("masks/causal/"))
-    source = preview.project / "docs/zh/masks/causal.md"
-    source.write_text(source.read_text("utf-8") + "\n\nMore.\n", encoding="utf-8")
-    preview.wait(lambda: "More." in preview.shows("masks/causal/"))
     preview.server.send_signal(signal.SIGINT)
     preview.server.wait(LIMIT)
     assert "Traceback" not in preview.said()
     assert files(preview.scratch) == {}
-
-
-@pytest.mark.parametrize("event", [lambda: hooks.on_pre_build({}), hooks.on_shutdown], ids=["next build", "end"])
-def test_the_search_of_a_preview_is_given_up_when_its_folder_goes(monkeypatch, tmp_path, caplog, event):
-    """Or the folder would be emptied while it is written."""
-    site_dir, slow = tmp_path / "site", tmp_path / "slow"
-    site_dir.mkdir()
-    slow.write_text("#!/bin/sh\nexec sleep 60\n", encoding="utf-8")
-    slow.chmod(0o755)
-    monkeypatch.setattr(search, "get_executable", lambda: str(slow))
-    search.index_in_background(site_dir)
-    [(thread, _)] = search.background
-    time.sleep(0.5)
-    assert thread.is_alive()
-    start = time.monotonic()
-    event()
-    assert not thread.is_alive()
-    assert time.monotonic() - start < 10
-    assert not caplog.records
+    assert files(preview.project) == before

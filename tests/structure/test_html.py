@@ -13,9 +13,8 @@ import pytest
 from bs4 import BeautifulSoup
 from bs4.element import Comment, Tag
 
-from tests.configuration import CONFIG, LANGUAGES, page_file
+from tests.configuration import CONFIG, LANGUAGES, flat, page_file
 from tools.markdown import Page, parse, read
-from tools.site.checks import flat
 
 KINDS = {"note", "tip", "warning", "danger", "question", "success", "example", "info", "bug", "abstract", "quote"}
 INLINE = {"a", "br", "code", "em", "img", "span", "strong"}

@@ -7,12 +7,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.configuration import LANGUAGES, ROOT, SITE, SLUGS
+from tests.configuration import LANGUAGES, ROOT, SITE, SLUGS, flat
 from tools.glossary import Glossary, Prose, read_rows
 from tools.markdown import read
 from tools.notebooks import SVG, stored_figures
 from tools.site.body import words_of_pictures
-from tools.site.checks import flat
 from tools.translations import code
 
 PLACES = re.compile(r"\{(\w+)\}|<(\w+)")  # what a sentence has filled in, and its tags

@@ -40,7 +40,7 @@ import difflib
 import functools
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,6 +50,7 @@ START = re.compile(rf"<!-- --8<-- \[start:([a-z][a-z0-9-]*)\](?: ({NAMES}))?(?:(
 OUTPUT_MARK = "<!--pytest-codeblocks:expected-output-->"
 NOT_IN_A_BLOCK = re.compile("```.|<!--")
 INCLUDE = re.compile(r'( *)--8<-- "([\w/-]+)\.md:([a-z][a-z0-9-]*)"')
+Reader = Callable[[Path], str]
 
 
 class SourceError(ValueError):
@@ -182,10 +183,13 @@ def folder_of(path: str | Path) -> Path:
     return next(folder for folder in Path(path).parents if folder.name == "snippets")
 
 
-def read_cells(path: str | Path) -> list[Cell]:
-    """The cells of a snippet file in reading order, and in their places those that it shows of others."""
-    cells, read = [], functools.cache(own_cells)
-    for line, part in parts(path):
+def read_cells(path: str | Path, read: Reader = read_text) -> list[Cell]:
+    """The cells of a snippet file in reading order, and in their places those that it shows of others.
+
+    `read` gives the text of each file.
+    """
+    cells = []
+    for line, part in parts(path, read):
         cell = part
         if isinstance(part, Include):
             cell = find(Path(folder_of(path), f"{part.slug}.md"), part.name, f"{path}:{line}", read)
@@ -195,9 +199,9 @@ def read_cells(path: str | Path) -> list[Cell]:
     return cells
 
 
-def parts(path):
+def parts(path: str | Path, read: Reader = read_text):
     """The cells that are written in a snippet file, and the lines that show cells of others, each with its line."""
-    return parts_of(path, read_text(path))
+    return parts_of(path, read(path))
 
 
 @functools.cache
@@ -266,9 +270,9 @@ def digest(cells: list[Cell], cell: Cell) -> str:
     return hashlib.sha256(f"{program(cells, cell)}\0{cell.output}{needs}".encode()).hexdigest()
 
 
-def read_includes(page: str | Path) -> list[Include]:
+def read_includes(page: str | Path, read: Reader = read_text) -> list[Include]:
     """The lines of a page that show cells, in order; `SourceError` for one that would show nothing."""
-    text, includes = read_text(page), []
+    text, includes = read(page), []
     for number, line in enumerate(split_lines(text), start=1):
         if match := INCLUDE.fullmatch(line):
             if match[3] in {include.name for include in includes}:
@@ -282,25 +286,25 @@ def read_includes(page: str | Path) -> list[Include]:
     return includes
 
 
-def resolve(page: str | Path, snippets: str | Path) -> list[Cell]:
+def resolve(page: str | Path, snippets: str | Path, read: Reader = read_text) -> list[Cell]:
     """The cells that a page shows, in order; `SourceError` names an include whose file or cell is not there."""
-    read = functools.cache(own_cells)
+    read = functools.cache(read)
     return [
         find(Path(snippets, f"{include.slug}.md"), include.name, f"{page}:{include.line}", read)
-        for include in read_includes(page)
+        for include in read_includes(page, read)
     ]
 
 
-def own_cells(path):
+def own_cells(path, read):
     """The cells that are written in a snippet file, by their names."""
-    return {part.name: part for _, part in parts(path) if isinstance(part, Cell)}
+    return {part.name: part for _, part in parts(path, read) if isinstance(part, Cell)}
 
 
 def find(path, name, where, read):
     """The cell `name` that is written in a snippet file; `SourceError` says `where` it is asked for in vain."""
     if not path.is_file():
         raise SourceError(f"{where}: there is no file {path}")
-    cells = read(path)
+    cells = own_cells(path, read)
     if name not in cells:
         raise SourceError(f"{where}: {path} has no cell {name!r}{nearest(name, cells)}")
     return cells[name]

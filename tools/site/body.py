@@ -2,18 +2,22 @@
 
 import html
 import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, zip_longest
 from pathlib import Path
 
-from tools.cells.source import SourceError, read_text
+from mkdocs.structure.toc import AnchorLink
+
+from tools.cells.source import SourceError
 from tools.glossary import read_rows
-from tools.site.checks import shown
+from tools.site.files import text
 from tools.site.outputs import legend
 
 TINTED = re.compile(
     r'<h2 id="reading">.*?</ul>|<div class="output (?:(?!</pre>).)*<span class="(?:(?!</pre>).)*</pre></div>', re.S
 )
 PICTURE = re.compile(r'<img alt="([^"]*)" src="[^"]*?assets/([\w./-]+\.svg)"[^>]*>')
+DRAWING = re.compile(r"<svg\b([^>]*)(>.*</svg>)", re.S)
 WORD = re.compile(r'(<text\b(?![^>]* class="code\b)[^>]*>)([^<]+)(?=</text>)')  # code is the same in every language
 THREAD = re.compile(r">[^<]*[\w-]#\d+(?=</a>)")
 BLOCK = re.compile("(<pre>.*?</pre>)", re.S)
@@ -27,35 +31,35 @@ GAP = "\0"  # no file has one
 ROOT_ATTRIBUTE = re.compile(r'\s(?:aria-label|class|height|role|width|xmlns)="[^"]*"')
 
 
-def change_text(body, markup, change):
+def change_text(body: str, markup: re.Pattern, change: Callable[[str], str]) -> str:
     """A page's body whose text has become what `change` makes of it, a `GAP` for each `markup`.
 
     The first group of `markup` is all of it.
     """
     parts, step = markup.split(body), markup.groups + 1
-    text = change(GAP.join(parts[::step])).split(GAP)
-    return "".join(chain.from_iterable(zip_longest(text, parts[1::step], fillvalue="")))
+    changed = change(GAP.join(parts[::step])).split(GAP)
+    return "".join(chain.from_iterable(zip_longest(changed, parts[1::step], fillvalue="")))
 
 
-def explain_tints(body, words):
+def explain_tints(body: str, words: str) -> str:
     """What the tints mean: below the first tinted output of a page, or in the section that tells how to read a page."""
     return TINTED.sub(rf'\g<0><p class="legend" data-pagefind-ignore>{legend(words)}</p>', body, count=1)
 
 
-def older(sections, behind):
-    """Those sections of a table of contents, at every depth, whose original is newer."""
-    for section in sections:
-        if section.id in behind or (section.level == 1 and "top" in behind):
-            yield section
-        yield from older(section.children, behind)
+def older(headings: Iterable[AnchorLink], behind: Sequence[str]) -> Iterator[AnchorLink]:
+    """Those headings of a table of contents, at every depth, below which the original is newer."""
+    for heading in headings:
+        if heading.id in behind or (heading.level == 1 and "top" in behind):
+            yield heading
+        yield from older(heading.children, behind)
 
 
-def scrolling_tables(body):
+def scrolling_tables(body: str) -> str:
     """Each table of a page in a box of its own, which a reader can move sideways where it is wider than the screen."""
     return body.replace("<table>", '<div class="wide" tabindex="0"><table>').replace("</table>", "</table></div>")
 
 
-def line_ends(body):
+def line_ends(body: str) -> str:
     """A line may end at a seam of a thread such as AnnotatedTransformer#1.
 
     It does not end inside a polarity such as True = attend, nor inside a short piece of code. Blocks of code stay.
@@ -69,12 +73,12 @@ def line_ends(body):
     return "".join(part if part.startswith("<pre>") else ends(part) for part in BLOCK.split(body))
 
 
-def words_of_pictures(path, language):
+def words_of_pictures(path: Path, language: str) -> dict[str, str]:
     """What the English words inside pictures become in a language; those without a translation stay as they are."""
     return {row["en"]: row[language] for row in read_rows(path) if row.get(language)}
 
 
-def in_words(drawing, words):
+def in_words(drawing: str, words: Mapping[str, str]) -> str:
     """An SVG drawing whose texts have become `words`."""
 
     def translated(match):
@@ -84,16 +88,16 @@ def in_words(drawing, words):
     return WORD.sub(translated, drawing)
 
 
-def inline_pictures(body, assets, words):
+def inline_pictures(body: str, assets: Path, words: Mapping[str, str]) -> str:
     """Each SVG picture as part of the page, so that its ink follows the page's colours; its words become `words`."""
 
     def inline(match):
         path = Path(assets, match[2])
         if not path.is_file():
             return match[0]
-        drawing = re.search(r"<svg\b([^>]*)(>.*</svg>)", INDENT.sub("\n", read_text(path)), re.S)
+        drawing = DRAWING.search(INDENT.sub("\n", text(path)))
         if not drawing or SCRIPT.search(drawing[0]):
-            raise SourceError(f"{shown(path)}:1: not an SVG picture, or one with a script; save it as a plain SVG")
+            raise SourceError(f"{path}:1: not an SVG picture, or one with a script; save it as a plain SVG")
         attributes = ROOT_ATTRIBUTE.sub("", drawing[1])
         width = WIDTH.search(attributes)
         broad = " broad" if width and float(width[1]) > BROAD else ""

@@ -15,23 +15,37 @@ from pygments.util import ClassNotFound
 from pymdownx.snippets import SnippetExtension, SnippetPreprocessor
 
 from tools.cells.source import OUTPUT_MARK, Cell, SourceError, read_includes
+from tools.site.files import relative, text
 from tools.site.outputs import show
 
+NOTHING: Mapping = {}
 FORMATTER = HtmlFormatter(nowrap=True)
 PLAIN_TOKEN = re.compile(r'<span class="(?:n|o|p|w|fm|kc|vm)">([^<]*)</span>')
 DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
 
 class Snippets(SnippetPreprocessor):
-    """Without the mark between a cell and its output, which would join them to a paragraph in a folded block."""
+    """Includes cells from files that were read already.
+
+    The mark between a cell and its output goes, which would join them to a paragraph in a folded block. Below some
+    cells, by their names, comes a sentence that is said of them.
+    """
+
+    said = NOTHING
+
+    def read_lines(self, path):
+        return text(relative(path)).split("\n")
 
     def process_snippet_lines(self, lines, target):
-        return ["" if line == OUTPUT_MARK else line for line in lines]
+        shown = ["" if line == OUTPUT_MARK else line for line in lines]
+        sentence = self.said.get(target["section"])
+        return [*shown, "", sentence] if sentence else shown
 
 
-def with_cells(markdown: str, options: Mapping) -> str:
+def with_cells(markdown: str, options: Mapping, said: Mapping[str, str] = NOTHING) -> str:
     """The Markdown of a page with its cells in it, under the options that mkdocs.yml has for pymdownx.snippets."""
     snippets = Snippets(SnippetExtension(**options).getConfigs(), Markdown())
+    snippets.said = said
     return "\n".join(snippets.run(markdown.split("\n")))
 
 
@@ -40,6 +54,7 @@ class Fences:
 
     def __init__(self) -> None:
         self.begin([], {}, {})
+        self.of_any_language = {"name": "*", "class": "highlight", "format": self.draw}  # for superfences
 
     def begin(self, cells: Sequence[Cell], ran_on: Mapping[str, str], text: Mapping) -> None:
         """The next blocks are those of a page with these cells.
@@ -72,7 +87,7 @@ def same(text: str | None, source: str) -> bool:
 
 def refuse_undrawn(body: str, path: Path, cells: Sequence[Cell]) -> None:
     """`SourceError` where the HTML of the page that is written in `path` lacks a cell."""
-    for include, cell in zip(read_includes(path), cells):
+    for include, cell in zip(read_includes(path, text), cells):
         if f'id="cell-{cell.name}"' not in body:
             raise SourceError(f"{path}:{include.line}: no cell can stand here; indent the line like the text around it")
 

@@ -12,11 +12,15 @@ with NotoSerifCJK-Regular.ttc of github.com/notofonts/noto-cjk:
 
 import functools
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
+from jinja2 import Template
+from mkdocs import utils
+from mkdocs.config.defaults import MkDocsConfig
 from resvg_py import svg_to_bytes
 
-from tools.cells.source import read_text
+from tools.site.files import ROOT, text
 
 FONT = Path(__file__).with_suffix(".otf")
 STYLE = """
@@ -29,16 +33,19 @@ STYLE = """
 SENTENCE = re.compile(r"(?<=\.) |(?<=。)")
 
 
-def social(template, config, attention):
-    """The picture beside a link to the site, 1200 by 630: its name, what it is, and one query attending."""
-    svg = template.render(config=config, sentences=SENTENCE.split(config.site_description), attention=attention)
-    return draw(svg, style_sheet=STYLE)
+def write(template: Template, config: MkDocsConfig, language: str, attention: Mapping) -> None:
+    """The picture beside a link, 1200 by 630: the name of the site, what it is, one query attending. And the icon.
 
-
-def touch_icon(favicon):
-    """The icon of the site on paper and with a margin, since phones cut its corners off."""
-    svg = read_text(favicon).replace('viewBox="0 0 24 24"', 'viewBox="-5 -5 34 34"')
-    return draw(svg, background="#fff", width=180, height=180)
+    That has a margin, since phones cut its corners off.
+    """
+    sentences = SENTENCE.split(config.site_description)
+    social = template.render(config=config, sentences=sentences, attention=attention)
+    icon = text(ROOT / "theme" / config.theme["favicon"]).replace('viewBox="0 0 24 24"', 'viewBox="-5 -5 34 34"')
+    for name, picture in {
+        f"social-{language}.png": draw(social, style_sheet=STYLE),
+        "touch-icon.png": draw(icon, background="#fff", width=180, height=180),
+    }.items():
+        utils.write_file(picture, str(Path(config.site_dir, "assets", name)))
 
 
 @functools.cache

@@ -5,13 +5,9 @@ of the pages that has one more space at each boundary of these, marked by a word
 query likewise, and takes the marked spaces out of what it shows.
 """
 
-import contextlib
 import json
-import logging
 import re
-import shutil
 import subprocess
-import threading
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -35,77 +31,34 @@ BOUNDARY = {False: re.compile(INSIDE), True: re.compile(f"{INSIDE}|{BESIDE}")}
 SPACE = "\u2060 "
 TAG = re.compile("(<[^>]*>)")
 
-log = logging.getLogger(f"mkdocs.{__name__}")
-background = []
 
-
-def index(site, stopped=None):
-    """Index every built page that has a `data-pagefind-body`, until the event `stopped`."""
-    stopped = stopped or threading.Event()
+def index(site: Path | str) -> None:
+    """Index every built page that has a `data-pagefind-body`."""
     output = Path(site, "pagefind")
-    shutil.rmtree(output, ignore_errors=True)
     with TemporaryDirectory() as copy:
         for path in Path(site).rglob("*.html"):
-            if stopped.is_set():
-                return
             if page := ARTICLE.search(path.read_text("utf-8")):
                 spaced = Path(copy, path.relative_to(site))
                 spaced.parent.mkdir(parents=True, exist_ok=True)
                 spaced.write_text(page[1] + readable(page[2]), encoding="utf-8")
-        run_pagefind(copy, output, stopped)
-    if stopped.is_set():
-        return
+        command = [get_executable(), "--site", copy, "--output-path", output, "--exclude-selectors", ".headerlink"]
+        done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
+    if done.returncode:
+        raise SourceError(f"Pagefind could not write the search index: {done.stdout.strip()} {done.stderr.strip()}")
     for unused in output.glob("pagefind-[!ew]*"):  # its own dialogs
         unused.unlink()
     entry = output / "pagefind-entry.json"  # the only file whose order changes from run to run
     entry.write_text(json.dumps(json.loads(entry.read_text("utf-8")), sort_keys=True), encoding="utf-8")
 
 
-def run_pagefind(site, output, stopped):
-    command = [get_executable(), "--site", site, "--output-path", output, "--exclude-selectors", ".headerlink"]
-    run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8")
-    while run.returncode is None:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            said, _ = run.communicate(timeout=0.05)
-        if stopped.is_set():
-            run.kill()
-    if run.returncode and not stopped.is_set():
-        raise SourceError(f"Pagefind could not write the search index: {said.strip()}")
-
-
-def index_in_background(site):
-    """Index the pages of a preview while it is shown already."""
-    stopped = threading.Event()
-
-    def attempt():
-        try:
-            index(site, stopped)
-        except (OSError, SourceError) as error:
-            log.warning("the search of this preview is not ready: %s", error)
-
-    background.append((threading.Thread(target=attempt, daemon=True), stopped))
-    background[-1][0].start()
-
-
-def stop():
-    """Stop indexing, since the folder of the preview is about to be emptied or removed."""
-    while background:
-        thread, stopped = background.pop()
-        stopped.set()
-        thread.join()
-
-
-def readable(article):
+def readable(article: str) -> str:
     """An article as Pagefind is to read it, with a full stop behind a summary as Pagefind puts one behind a title."""
     article = UNREAD.sub("", FORMULA.sub("…", article))
     return space_words(SUMMARY.sub(r".\g<0>", article))
 
 
-def space_words(article):
+def space_words(article: str) -> str:
     """An article whose text has a marked space at each boundary; the last word of a block gets none."""
 
-    def spaced(boundary):  # a function, since a template takes Python 3.11 longer
-        return boundary[0] + SPACE
-
     boundary = BOUNDARY[bool(re.search(HAN, article))]
-    return change_text(article, TAG, lambda text: boundary.sub(spaced, text))
+    return change_text(article, TAG, lambda text: boundary.sub(rf"\g<0>{SPACE}", text))

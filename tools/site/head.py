@@ -1,10 +1,15 @@
-"""The policy of a page: nothing but files of its own site, and no script in it but those that the theme wrote."""
+"""What the head of a finished page says: where it is in other languages, and its policy.
+
+That is nothing but files of its own site, and no script in it but those that the theme wrote.
+"""
 
 import base64
 import hashlib
 import re
+from urllib.parse import urljoin
 
 INLINE = re.compile(r"<script(?![^>]*(?:\bsrc=|ld\+json))[^>]*>(.*?)</script>", re.S)  # linked data does not run
+ALTERNATE = re.compile(r'\s*<link rel="alternate" href="([^"]*)"( hreflang="[^"]*">)')
 ARTICLE = re.compile(r"<article\b.*</article>", re.S)
 CHARSET = '<meta charset="utf-8">'
 POLICY = (
@@ -13,7 +18,7 @@ POLICY = (
 )
 
 
-def with_policy(page):
+def with_policy(page: str) -> str:
     """A page with a Content-Security-Policy that names the inline scripts of its theme by their hashes.
 
     Pagefind is WebAssembly, the pictures in style sheets are data, and MathML comes with styles of its own.
@@ -22,3 +27,17 @@ def with_policy(page):
     hashes = " ".join(sorted(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests))
     policy = POLICY.format(hashes=hashes)
     return page.replace(CHARSET, f'{CHARSET}<meta http-equiv="Content-Security-Policy" content="{policy}">', 1)
+
+
+def finished(page: str, address: str, preview: bool) -> str:
+    """A page with its policy, and with whole addresses of itself in other languages, which search engines want.
+
+    One without an `address` names none. A preview has no policy, since it puts a script of its own into each page.
+    """
+
+    def whole(link):
+        return f'<link rel="alternate" href="{urljoin(address, link[1])}"{link[2]}' if address else ""
+
+    head, end, rest = page.partition("</head>")
+    page = ALTERNATE.sub(whole, head) + end + rest
+    return page if preview else with_policy(page)

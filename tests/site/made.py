@@ -1,0 +1,27 @@
+"""Pages as the site knows them, for tests of what is made of them."""
+
+from pathlib import Path
+
+from tools.markdown import parse
+from tools.site.pages import Edition, SitePage
+
+
+def page(slug, title, **fields):
+    """A page of which only that is said that a test needs."""
+    known = {
+        "description": "",
+        "url": f"{slug}/",
+        "address": f"https://site/{slug}/",
+        "source": parse(f"# {title}\n", Path(f"docs/en/{slug}.md")),
+        "notebook": None,
+        "markdown": "",
+        "ran_on": {},
+    }
+    nothing = dict.fromkeys(("behind", "builds_on", "cells", "own_cells", "badges"), ())
+    return SitePage(slug=slug, title=title, **nothing | known | fields)
+
+
+def edition(*chapters, loose=()):
+    """The edition of some pages; a chapter is its title and its pages."""
+    in_nav = [*loose, *(one for _, pages in chapters for one in pages)]
+    return Edition({f"en/{one.slug}.md": one for one in in_nav}, {one.slug: one for one in in_nav}, chapters, loose)

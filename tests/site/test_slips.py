@@ -1,0 +1,116 @@
+"""What people do wrong gets one clear line that names the file, the line and the mend; nothing is lost by it."""
+
+import hashlib
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.browser import site
+from tools import markdown
+from tools.cells.source import SourceError
+from tools.site.body import inline_pictures, words_of_pictures
+from tools.site.checks import refuse_slips
+
+HEAD = "---\ndescription: A page.\n---\n\n# Title\n\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "said"),
+    [
+        ("---\ndescription: A page.\n---\n", 1, "the page has no title"),
+        ("# Title\n", 1, "the page has no description; write"),
+        ("---\ndescripton: A page.\n---\n# Title\n", 1, "the page has no description; write"),
+        ("---\ndescription: 3\n---\n# Title\n", 2, "the description is not a text"),
+        (f"{HEAD}```python\nx = 1\n", 7, "the block that begins here is not closed"),
+        (f"{HEAD}```python\nx = 1\n\n```python\ny = 2\n```\n", 7, "is not closed where it ends"),
+        (f'{HEAD}```text\n\n--8<-- "masks/causal.md:leak"\n\n```\n', 7, "is not closed where it ends"),
+        (f"{HEAD}!!! note\n\n    ```text\n    x\n\nMore.\n", 9, "is not closed where it ends"),
+        (f"{HEAD}??? note\nNot indented.\n", 7, "the text of this block is not below it"),
+        (f'{HEAD}!!! warning "Open\n\n    Text.\n', 7, "the title of this block is not closed"),
+        (f"{HEAD}Text.\n\n## B\n", 9, "a heading ends with an id"),
+        (f"{HEAD}### B {{#cell-b}}\n", 7, "a heading ends with an id"),
+        (f"{HEAD}A formula $x^2 here.\n", 7, "a formula here is not closed"),
+        (f"{HEAD}## About $x$ {{#x}}\n", 7, "no formula can stand"),
+    ],
+)
+def test_a_slip_is_named_with_its_line_and_the_mend(text, line, said):
+    with pytest.raises(SourceError, match=rf"page\.md:{line}: .*{said}"):
+        refuse_slips(markdown.parse(text, Path("page.md")))
+
+
+def test_what_only_looks_like_a_slip_is_left_alone():
+    text = (
+        f"{HEAD}`<script>`, \\$5, `$x`, <https://example.org>, $a <b$, 1 < 2 > 0, a<br>b, <!-- a <div> -->\n\n"
+        "```html\n<div>\n<script>\n```\n\n!!! note\n\n    With a text.\n\n"
+        "??? tip\n\n    ```python\n    x = 1\n    ```\n\n"
+        '<p dir="rtl">العربية</p>\n\n``echo $HOME``\n\n[here](https://example.org/?a=$b)\n'
+    )
+    refuse_slips(markdown.parse(text, Path("page.md")))
+
+
+@pytest.mark.parametrize("drawing", ["no picture", "<svg><script>alert(1)</script></svg>"])
+def test_a_picture_that_is_none_or_holds_a_script_is_refused(tmp_path, drawing):
+    (tmp_path / "a.svg").write_text(drawing, encoding="utf-8")
+    with pytest.raises(SourceError, match=r"a\.svg:1: not an SVG picture, or one with a script"):
+        inline_pictures('<img alt="A" src="../../assets/a.svg">', tmp_path, {})
+
+
+def test_a_word_of_the_pictures_with_a_comma_too_many_is_refused(tmp_path):
+    (tmp_path / "pictures.csv").write_text("en,it\nkeys,chiavi,no\n", encoding="utf-8")
+    with pytest.raises(SourceError, match=r"pictures\.csv:2: found 3 cells, wanted 2; put a cell"):
+        words_of_pictures(tmp_path / "pictures.csv", "it")
+
+
+# --- in a build -----------------------------------------------------------------------------------
+
+
+def tree(project):
+    return {
+        path.relative_to(project).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in project.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+
+def refusal(project):
+    """The one line with which a build stops; the project is as it was."""
+    before = tree(project)
+    status, printed = site.mkdocs("build", "--strict", "--site-dir", str(project.parent / "site"), root=project)
+    assert status != 0
+    assert tree(project) == before
+    assert "Traceback" not in printed
+    lines = {line for line in printed.splitlines() if line.strip() and not re.match("INFO |ERROR ", line)}
+    assert len(lines) == 1, printed
+    return lines.pop()
+
+
+def test_a_build_stops_where_a_page_cannot_be_drawn(project):
+    path = project / "docs/it/masks/causal.md"
+    text = path.read_text("utf-8")
+    path.write_text(text.replace(r"\operatorname{softmax}", r"\operatornam{softmax}", 1), encoding="utf-8")
+    line = text.partition(r"\operatorname{softmax}")[0].count("\n") + 1
+    assert refusal(project).startswith(rf'docs/it/masks/causal.md:{line}: Unknown command "\operatornam" in')
+
+
+def test_a_build_stops_where_a_translation_is_missing(project):
+    (project / "docs/zh/masks/causal.md").unlink()
+    assert refusal(project).startswith("docs/zh/masks/causal.md is missing: every page of the nav stands in every")
+
+
+def test_a_build_reads_each_file_once(project):
+    """All languages together, but for what plugins read: notebooks, and pictures to copy."""
+    (project / "sitecustomize.py").write_text(
+        "import os, sys\n"
+        "def note(event, arguments):\n"
+        "    if event == 'open' and isinstance(arguments[0], (str, os.PathLike)):\n"
+        "        sys.stderr.write(f'opened {os.path.relpath(arguments[0])}\\n')\n"
+        "sys.addaudithook(note)\n"
+    )
+    status, printed = site.mkdocs(
+        "build", "--site-dir", str(project.parent / "site"), root=project, PYTHONPATH=str(project)
+    )
+    assert status == 0
+    opened = re.findall(r"^opened ((?:docs|snippets)/.*\.md)$", printed, re.M)
+    written = [path.relative_to(project).as_posix() for path in project.glob("*/**/*.md")]
+    assert sorted(opened) == sorted(name for name in written if name.startswith(("docs/", "snippets/")))

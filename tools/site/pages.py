@@ -1,0 +1,133 @@
+"""What the site knows of its pages before any is drawn."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from posixpath import dirname, join, normpath
+from urllib.parse import urljoin
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.nav import Navigation
+
+from tools import markdown, notebooks
+from tools.cells.source import Cell, SourceError, resolve
+from tools.site import badges, plain
+from tools.site.checks import refuse_slips
+from tools.site.files import ROOT, own_cells, relative, text
+
+
+@dataclass(frozen=True)
+class SitePage:
+    """A page in one language.
+
+    `source` is the page whose text it shows. `behind` names its sections whose English is newer, or is ALL.
+    `own_cells` are those of its snippet file. `badges` say what ran, `ran_on` where some of its cells did. `notebook`
+    and `markdown` are what lies beside it.
+    """
+
+    slug: str
+    title: str
+    description: str
+    url: str
+    address: str
+    source: markdown.Page
+    behind: Sequence[str] | str
+    builds_on: Sequence[str]
+    cells: Sequence[Cell]
+    own_cells: Sequence[Cell]
+    badges: Sequence[Mapping]
+    ran_on: Mapping[str, str]
+    notebook: str | None
+    markdown: str
+
+    @property
+    def is_lab(self) -> bool:
+        return self.slug.startswith("labs/")
+
+    @property
+    def notebook_name(self) -> str:
+        return f"{self.slug.rpartition('/')[2]}.ipynb"
+
+
+@dataclass(frozen=True)
+class Edition:
+    """The site in one language: its pages by their files, those of the nav by their slugs and by their chapters."""
+
+    pages: Mapping[str, SitePage]
+    in_nav: Mapping[str, SitePage]
+    chapters: Sequence[tuple[str, Sequence[SitePage]]]
+    loose: Sequence[SitePage]  # outside the chapters
+
+
+def read_edition(nav: Navigation, config: MkDocsConfig, files: Files, language: str) -> Edition:
+    """Read all pages of a language; `SourceError` where one is not as it must be, or not there."""
+    records = badges.records(relative(ROOT / "verified"))
+    order = [page.file for page in nav.pages]
+    others = [file for file in files.documentation_pages() if file not in order]
+    for file in order:
+        if file.locale != language:  # static-i18n would show the English page
+            raise SourceError(
+                f"docs/{language}/{file.norm_src_uri} is missing: every page of the nav stands in every language "
+                f"(one language alone: nox -s serve -- --lang {file.locale})"
+            )
+    pages = {file.src_uri: read_page(file, config, files, records) for file in (*order, *others)}
+
+    def known(items: Iterable) -> list[SitePage]:
+        return [pages[item.file.src_uri] for item in items if not item.children]
+
+    chapters = [(item.title, known(item.children)) for item in nav.items if item.children]
+    return Edition(pages, {page.slug: page for page in known(nav.pages)}, chapters, known(nav.items))
+
+
+def read_page(file: File, config: MkDocsConfig, files: Files, records: Mapping) -> SitePage:
+    """What the site knows of a page."""
+    slug, words, address = (
+        file.norm_src_uri.rpartition(".")[0],
+        config.extra["text"],
+        urljoin(config.site_url, file.url),
+    )
+    written, source, english = texts(file, slug, config)
+    cells = resolve(source.path, relative(ROOT / "snippets"), text)
+    own, link = own_cells(relative(ROOT / f"snippets/{slug}.md")), linking(file, config, files)
+    figures = notebooks.stored_figures(relative(file.abs_src_path)) if file.src_uri.endswith(".ipynb") else {}
+    ran_on = badges.ran_on(slug, own, records, words) | badges.measured(figures, words)
+    return SitePage(
+        slug=slug,
+        title=(file.page.title if file.page else "") or source.title,
+        description=written.front.get("description") or source.front["description"],
+        url=file.url.removeprefix("./"),
+        address=address,
+        source=source,
+        behind=written.front.get("behind", []),
+        builds_on=english.front.get("builds_on", []),
+        cells=cells,
+        own_cells=own,
+        badges=badges.badges(slug, own, records),
+        ran_on=ran_on,
+        notebook=notebooks.dump(notebooks.notebook(source, cells, link, figures, ran_on)) if cells else None,
+        markdown=plain.page(source, address, link, ran_on, config.mdx_configs["pymdownx.snippets"]),
+    )
+
+
+def texts(file: File, slug: str, config: MkDocsConfig) -> tuple[markdown.Page, markdown.Page, markdown.Page]:
+    """A page as it is written, the page whose text it shows, and the English page; that of a lab is its Markdown."""
+    path, english = (
+        relative(Path(at).with_suffix(".md")) for at in (file.abs_src_path, f"{config.docs_dir}/en/{slug}")
+    )
+    written = markdown.parse(text(path), path)
+    original = markdown.parse(text(english), english) if english.is_file() else written
+    source = original if written.front.get("behind") == markdown.ALL else written
+    refuse_slips(source)
+    return written, source, original
+
+
+def linking(file: File, config: MkDocsConfig, files: Files) -> Callable[[str], str]:
+    """What makes a whole address of the target of a link that leads from a page to another file."""
+
+    def absolute(target: str) -> str:
+        path, mark, anchor = target.partition("#")
+        found = files.get_file_from_path(normpath(join(dirname(file.src_uri), path))) if path else None
+        return f"{urljoin(config.site_url, found.url)}{mark}{anchor}" if found else target
+
+    return absolute
