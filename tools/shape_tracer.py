@@ -60,10 +60,10 @@ PROGRAMS = {
             "scores = queries @ keys.T / D**0.5",
         ],
         [
-            "hidden = scores.new_ones(T, T, dtype=torch.bool).triu(1)  # (T, T)",
-            "hidden = scores.new_ones(3, 3, dtype=torch.bool).triu(1)",
+            "masked = scores.new_ones(T, T, dtype=torch.bool).triu(1)  # (T, T)",
+            "masked = scores.new_ones(3, 3, dtype=torch.bool).triu(1)",
         ],
-        ["scores = scores.masked_fill(hidden, -torch.inf)  # (B, H, T, T)"],
+        ["scores = scores.masked_fill(masked, -torch.inf)  # (B, H, T, T)"],
         ["context = torch.softmax(scores, dim=-1) @ values  # (B, H, T, D)"],
         [
             "merged = context.transpose(1, 2).contiguous().view(B, T, H * D)  # (B, T, H * D)",

@@ -1,7 +1,5 @@
-"""Many heads: the list and the split class against PyTorch and plain loops, and heads that are cut in wrong places."""
+"""Many heads: the list and the split class against PyTorch, and heads that are cut in wrong places."""
 
-import math
-import re
 from types import SimpleNamespace
 
 import pytest
@@ -15,7 +13,7 @@ from tests.pages import properties as p
 from tests.pages.exercise import Exercise
 
 SLUG = "foundations/many-heads"
-PAGE, SOLUTION = p.page_code(SLUG, "in-torch"), p.page_code(SLUG, "solution")
+PAGE, SOLUTION, BY_VIEW = (p.page_code(SLUG, cell) for cell in ("in-torch", "solution", "by-view"))
 ROLES = "to_queries", "to_keys", "to_values"
 DOUBLE = {"dtype": torch.float64}
 
@@ -56,26 +54,6 @@ def matrices(case):
 # -- references ----------------------------------------------------------------------------------
 
 
-def one_head_by_the_formula(tokens, W_query, W_key, W_value):
-    """Causal contexts of one item and one head, one Python float at a time."""
-    queries, keys, values = (
-        [[sum(map(float.__mul__, row, token)) for row in W.tolist()] for token in tokens.tolist()]
-        for W in (W_query, W_key, W_value)
-    )
-    contexts = []
-    for i, query in enumerate(queries):
-        scores = [sum(map(float.__mul__, query, key)) / math.sqrt(len(query)) for key in keys[: i + 1]]
-        shares = [math.exp(score - max(scores)) for score in scores]
-        contexts.append([sum(a * x for a, x in zip(shares, column)) / sum(shares) for column in zip(*values[: i + 1])])
-    return torch.tensor(contexts, **DOUBLE)
-
-
-def loops(case):
-    heads, output = matrices(case)
-    joined = [torch.cat([one_head_by_the_formula(item, *head) for head in heads], dim=1) for item in case.inputs]
-    return output(torch.stack(joined))
-
-
 def sdpa(case):
     heads, output = matrices(case)
     contexts = [F.scaled_dot_product_attention(*(case.inputs @ W.T for W in head), is_causal=True) for head in heads]
@@ -90,8 +68,8 @@ def multihead_attention(case):
     state["in_proj_weight"] = torch.cat([getattr(ours, role).weight for role in ROLES])
     state["in_proj_bias"] = torch.zeros(3 * width, **DOUBLE)
     theirs.load_state_dict(state)
-    hidden = torch.ones(case.T, case.T, dtype=torch.bool).triu(1)
-    return theirs(case.inputs, case.inputs, case.inputs, attn_mask=hidden)[0]
+    masked = torch.ones(case.T, case.T, dtype=torch.bool).triu(1)
+    return theirs(case.inputs, case.inputs, case.inputs, attn_mask=masked)[0]
 
 
 # -- what holds for the list and for the split class -----------------------------------------------
@@ -99,10 +77,6 @@ def multihead_attention(case):
 
 def output(case):
     return case.module(case.inputs)
-
-
-def equals_loops(code, kind):
-    p.equals_reference(output, loops, cases(code, kind))
 
 
 def equals_sdpa(code, kind):
@@ -119,16 +93,6 @@ def a_token_moves_its_own_row_and_the_later_ones(code, kind):
         return lambda tokens: case.module(0.3 * tokens[None])[0], case.inputs[0], may_move
 
     p.reaches_exactly(function, cases(code, kind))
-
-
-def the_start_of_a_sequence_equals_that_start_alone(code, kind):
-    p.equals_reference(
-        lambda case: output(case)[:, :-1], lambda case: case.module(case.inputs[:, :-1]), cases(code, kind)
-    )
-
-
-def an_item_of_a_batch_equals_that_item_alone(code, kind):
-    p.padded_equals_alone(output, lambda case, b: case.module(case.inputs[b : b + 1])[0], cases(code, kind))
 
 
 def a_head_moves_its_own_columns(code, kind):
@@ -158,160 +122,74 @@ def finite_for_large_scores(code, kind):
 
 
 PROPERTIES = [
-    equals_loops,
     equals_sdpa,
     gradients_equal_those_of_sdpa,
     a_token_moves_its_own_row_and_the_later_ones,
-    the_start_of_a_sequence_equals_that_start_alone,
-    an_item_of_a_batch_equals_that_item_alone,
     a_head_moves_its_own_columns,
     stateless,
     finite_for_large_scores,
 ]
 
 
+@pytest.mark.parametrize("kind", ["list", "split"])
+@pytest.mark.parametrize("holds", PROPERTIES)
+def test_many_heads_have_the_property(kind, holds):
+    holds(PAGE, kind)
+
+
 # -- what holds for the split class ----------------------------------------------------------------
 
 
-def equals_multihead_attention(code, kind):
+def test_the_split_class_is_multihead_attention_of_torch():
     def wide(case):
         case.E = case.H * case.D
-        return with_module(case, code, kind)
+        return with_module(case, PAGE, "split")
 
     p.equals_reference(output, multihead_attention, p.sizes(B=3, T=5, H=(1, 3), D=(2, 4)).map(wide))
 
 
-def a_width_that_the_heads_cannot_share_is_refused(code, kind):
-    code.MultiHeadAttention(5, 6, 3)
-    message = ""
-    try:
-        code.MultiHeadAttention(5, 6, 4)
-    except ValueError as error:
-        message = str(error)
-    assert message == "4 heads cannot share 6"
+def test_a_width_that_the_heads_cannot_share_is_refused():
+    PAGE.MultiHeadAttention(5, 6, 3)
+    with pytest.raises(ValueError, match=r"^4 heads cannot share 6$"):
+        PAGE.MultiHeadAttention(5, 6, 4)
 
 
-def the_parameters_are_three_matrices_and_an_output_with_bias(code, kind):
-    shapes = {name: tuple(tensor.shape) for name, tensor in code.MultiHeadAttention(5, 6, 3).state_dict().items()}
+def test_the_parameters_are_three_matrices_and_an_output_with_bias():
+    shapes = {name: tuple(tensor.shape) for name, tensor in PAGE.MultiHeadAttention(5, 6, 3).state_dict().items()}
     assert shapes == {f"{role}.weight": (6, 5) for role in ROLES} | {
         "to_output.weight": (6, 6),
         "to_output.bias": (6,),
     }
 
 
-OF_THE_SPLIT = [
-    equals_multihead_attention,
-    a_width_that_the_heads_cannot_share_is_refused,
-    the_parameters_are_three_matrices_and_an_output_with_bias,
-]
-KINDS = ["list", "split"]
-ALL = [(kind, holds) for kind in KINDS for holds in PROPERTIES] + [("split", holds) for holds in OF_THE_SPLIT]
-
-# -- the bugs --------------------------------------------------------------------------------------
-
-SOFTMAX = "torch.softmax(scores, dim=-1)"
-FILLED = "scores = scores.masked_fill(hidden, -torch.inf)"
-SPLIT = "wide.view(B, T, self.num_heads, -1).transpose(1, 2)"
-MERGE = "context.transpose(1, 2).contiguous().view(B, T, H * D)"
-LAYERS = "layers = self.to_queries, self.to_keys, self.to_values"
-SAME = [equals_loops, equals_sdpa]
-LEAK = [*SAME, a_token_moves_its_own_row_and_the_later_ones, the_start_of_a_sequence_equals_that_start_alone]
-BUGS_OF_BOTH = {  # what the bug makes of the cell `heads`, and the properties that catch it
-    "not scaled": ({" / D**0.5": ""}, SAME),
-    "scaled by D": ({"D**0.5": "D"}, SAME),
-    "scaled by the number of tokens": ({"D**0.5": "T**0.5"}, SAME),
-    "no mask": ({FILLED: "pass"}, LEAK),
-    "filled scores thrown away": ({FILLED: FILLED[9:]}, LEAK),
-    "token itself hidden": ({"triu(1)": "triu(0)"}, [*LEAK, finite_for_large_scores]),
-    "one token of the future visible": ({"triu(1)": "triu(2)"}, LEAK),
-    "the past hidden": ({"triu(1)": "tril(-1)"}, LEAK),
-    "softmax over the queries": ({"dim=-1": "dim=-2"}, LEAK),
-    "softmax over axis 1": ({"dim=-1": "dim=1"}, SAME),
-    "keys as values": ({"@ values": "@ keys"}, SAME),
-    "queries as keys": ({"queries @ keys.mT": "queries @ queries.mT"}, SAME),
-    "scores transposed": ({"queries @ keys.mT": "keys @ queries.mT"}, SAME),
-    "exponentials that overflow": (
-        {SOFTMAX: "(scores.exp() / scores.exp().sum(dim=-1, keepdim=True))"},
-        [finite_for_large_scores],
-    ),
-    "weights cut from the gradient": ({SOFTMAX: f"{SOFTMAX}.detach()"}, [gradients_equal_those_of_sdpa]),
-    "keys changed in place": ({"queries @ keys.mT": "queries @ keys.mul_(2).mT"}, SAME),
-}
-BUGS_OF_THE_LIST = {  # of the cell `wrapper`
-    "one head, many times": (
-        {"[CausalHead(width, head_dim) for _ in range(num_heads)]": "[CausalHead(width, head_dim)] * num_heads"},
-        [a_head_moves_its_own_columns],
-    ),
-    "one head too few": ({"range(num_heads)": "range(max(1, num_heads - 1))"}, [a_head_moves_its_own_columns]),
-    "heads in the wrong order": ({"in self.heads]": "in reversed(self.heads)]"}, [*SAME, a_head_moves_its_own_columns]),
-    "heads stacked along the tokens": ({"dim=-1": "dim=1"}, [the_start_of_a_sequence_equals_that_start_alone]),
-    "first head only": ({"head(inputs) for": "self.heads[0](inputs) for"}, [*SAME, a_head_moves_its_own_columns]),
-}
-BUGS_OF_THE_SPLIT = {  # of the cell `split`
-    "view without transpose": (
-        {SPLIT: "wide.view(B, self.num_heads, T, -1)"},
-        [*LEAK, a_head_moves_its_own_columns, equals_multihead_attention],
-    ),
-    "merged without transpose": (
-        {MERGE: "context.reshape(B, T, H * D)"},
-        [*LEAK, a_head_moves_its_own_columns, equals_multihead_attention],
-    ),
-    "both without transpose": (
-        {SPLIT: "wide.view(B, self.num_heads, T, -1)", MERGE: "context.reshape(B, T, H * D)"},
-        [*SAME, a_token_moves_its_own_row_and_the_later_ones, equals_multihead_attention],
-    ),
-    "every H-th column": (
-        {SPLIT: "wide.view(B, T, -1, self.num_heads).permute(0, 3, 1, 2)"},
-        [*SAME, a_head_moves_its_own_columns, equals_multihead_attention],
-    ),
-    "batch and heads mixed": (
-        {SPLIT: "wide.view(T, B, self.num_heads, -1).permute(1, 2, 0, 3)"},
-        [*SAME, an_item_of_a_batch_equals_that_item_alone],
-    ),
-    "keys as queries": ({LAYERS: "layers = self.to_keys, self.to_keys, self.to_values"}, SAME),
-    "values as keys": ({LAYERS: "layers = self.to_queries, self.to_values, self.to_values"}, SAME),
-    "keys as values": ({LAYERS: "layers = self.to_queries, self.to_keys, self.to_keys"}, SAME),
-    "queries and keys swapped": ({LAYERS: "layers = self.to_keys, self.to_queries, self.to_values"}, SAME),
-    "output not projected": ({"self.to_output(self.merge": "(self.merge"}, SAME),
-    "one head, whatever is asked": ({"self.num_heads = num_heads": "self.num_heads = 1"}, SAME),
-    "bias of the queries": (
-        {"self.to_queries = nn.Linear(width, out_width, bias=False)": "self.to_queries = nn.Linear(width, out_width)"},
-        [the_parameters_are_three_matrices_and_an_output_with_bias],
-    ),
-    "output without bias": (
-        {"nn.Linear(out_width, out_width)": "nn.Linear(out_width, out_width, bias=False)"},
-        [the_parameters_are_three_matrices_and_an_output_with_bias],
-    ),
-    "heads that do not divide": (
-        {"if out_width % num_heads": "if out_width < num_heads"},
-        [a_width_that_the_heads_cannot_share_is_refused],
-    ),
-    "tokens changed in place": ({"layer(inputs)": "layer(inputs.mul_(1.5))"}, [stateless]),
-}
-CELLS = {"heads": BUGS_OF_BOTH, "wrapper": BUGS_OF_THE_LIST, "split": BUGS_OF_THE_SPLIT}
-KINDS_OF = {"heads": KINDS, "wrapper": ["list"], "split": ["split"]}
-ALL_BUGS = [(cell, bug, kind) for cell, bugs in CELLS.items() for bug in bugs for kind in KINDS_OF[cell]]
+# -- the bug of the page: view in place of transpose -----------------------------------------------
 
 
-@pytest.mark.parametrize(("kind", "holds"), ALL)
-def test_the_page_has_the_property(kind, holds):
-    holds(PAGE, kind)
+@pytest.mark.parametrize("kind", ["SplitByView", "MergeByView", "BothByView"])
+def test_view_in_place_of_transpose_keeps_the_shape_and_moves_the_wrong_rows(kind):
+    broken = getattr(BY_VIEW, kind)
+    assert broken(3, 4, 2)(PAGE.inputs[None]).shape == (1, 6, 4)
+    code = SimpleNamespace(MultiHeadAttention=broken)
+    for holds in equals_sdpa, a_token_moves_its_own_row_and_the_later_ones:
+        assert p.catches(holds, code, "split")
 
 
-@pytest.mark.parametrize(("cell", "bug", "kind"), ALL_BUGS)
-def test_a_known_bug_is_caught_by_the_properties_that_the_table_names(cell, bug, kind):
-    replacements, catching = CELLS[cell][bug]
-    code = p.page_code(SLUG, "split", (cell, replacements))
-    assert catching
-    assert [holds for holds in catching if not p.catches(holds, code, kind)] == []
+def test_view_gives_head_0_the_first_half_of_the_tokens_each_cut_in_two():
+    tokens = torch.arange(6)[:, None] * 10 + torch.arange(4)
+    heads = BY_VIEW.SplitByView(3, 4, 2).split_heads(tokens[None])[0]
+    assert heads[0].tolist() == [[0, 1], [2, 3], [10, 11], [12, 13], [20, 21], [22, 23]]
+    assert (heads[1] >= 30).all()
 
 
-@pytest.mark.parametrize("holds", PROPERTIES + OF_THE_SPLIT)
-def test_every_property_catches_a_bug(holds):
-    assert any(holds in catching for bugs in CELLS.values() for _, catching in bugs.values())
+def test_the_leak_of_the_cut_goes_through_head_1():
+    torch.manual_seed(123)
+    attention = BY_VIEW.SplitByView(3, 4, 2)
+    attention.to_output = nn.Identity()
+    same, future, _ = attention(torch.stack((BY_VIEW.inputs, BY_VIEW.later, BY_VIEW.first)))
+    assert (same[0] != future[0]).tolist() == [False, False, True, True]
 
 
-# -- the numbers that the cells print --------------------------------------------------------------
+# -- the claims of the page ------------------------------------------------------------------------
 
 
 def test_the_tokens_are_those_of_the_first_page():
@@ -319,106 +197,10 @@ def test_the_tokens_are_those_of_the_first_page():
     assert (PAGE.T, PAGE.E) == (6, 3)
 
 
-def test_half_of_two_tokens_is_blind_to_their_order_and_two_heads_are_not():
-    rows = [[math.exp(6 * (j in wanted)) for j in range(6)] for wanted in ((1, 4), (1,), (4,))]
-    weights = [[share / sum(row) for share in row] for row in rows]
-    tokens = PAGE.inputs.double().tolist()
-    swapped = [tokens[j] for j in (0, 4, 2, 3, 1, 5)]
-    contexts = [[[sum(map(float.__mul__, row, x)) for x in zip(*of)] for row in weights] for of in (tokens, swapped)]
-    p.prints(SLUG, "two-at-once", weights, *contexts)
-    p.close(torch.tensor(contexts[0][0]), torch.tensor(contexts[1][0]))
-    p.close(torch.tensor(contexts[0][1:]), torch.tensor(contexts[1][:0:-1]))
-
-
-def as_case(module, tokens, D, H):
-    """A module of the page, in float64, as the references want it."""
-    return SimpleNamespace(module=module.double(), inputs=tokens.double(), D=D, H=H)
-
-
-def test_the_list_prints_the_contexts_of_two_heads_for_equal_items():
-    names, printed = p.run_cell(SLUG, "list")
-    assert printed.startswith("torch.Size([2, 6, 4])\n")
-    assert printed.endswith("\nTrue\n")
-    p.prints(SLUG, "list", loops(as_case(names.wrapper, names.batch, 2, 2))[0].detach())
-
-
-def test_the_list_does_not_print_what_a_softmax_over_axis_1_gives():
-    names, _ = p.run_cell(SLUG, "list", ("heads", {"dim=-1": "dim=1"}))
-    printed = [f"{number:.4f}" for number in names.context[0, 0].tolist()]
-    assert printed == ["-0.0844", "0.0414", "0.0766", "0.0171"]
-
-
-def test_three_tokens_of_width_6_are_the_old_tokens_two_by_two_and_have_the_numbers_of_the_book():
-    names, printed = p.run_cell(SLUG, "example")
-    assert names.longer.tolist() == [
-        left + right for left, right in zip(names.inputs[0::2].tolist(), names.inputs[1::2].tolist())
-    ]
-    assert "torch.Size([2, 3, 6])" in printed
-    _, right = re.split(r"torch.Size.*\n", printed)
-    book = [0.1569, -0.0873, 0.0210, 0.0215, -0.3243, -0.2518]
-    assert [float(number) for number in re.findall(r"-?\d\.\d{4}", right)][:6] == book
-    case = as_case(names.attention, torch.stack((names.longer, names.longer)), 3, 2)
-    p.close(names.output.double(), loops(case).detach(), 1e-6)
-
-
-def test_the_list_and_the_split_class_agree_to_rounding_and_a_wrong_cut_does_not():
-    names, printed = p.run_cell(SLUG, "equal")
-    assert printed.endswith("True\n")
-    last = loops(as_case(names.wrapper, names.inputs[None], 2, 2))[0, -1].detach()
-    p.prints(SLUG, "equal", last, last)
+def test_the_list_and_the_split_class_differ_by_rounding_alone():
+    names = p.page_code(SLUG, "equal")
     tokens = names.inputs[None].double()
-    assert (names.wrapper(tokens) - names.attention.double()(tokens)).abs().max() < 1e-15
-    for wrong in ("view without transpose", "merged without transpose", "every H-th column"):
-        assert p.run_cell(SLUG, "equal", ("split", BUGS_OF_THE_SPLIT[wrong][0]))[1].endswith("False\n")
-
-
-def test_the_probe_shows_the_columns_of_each_head_and_every_column_behind_the_projection():
-    whole, own = p.run_cell(SLUG, "probe")[1].split("tensor(")[1:]
-    assert re.findall("True|False", whole) == ["True"] * 18
-    assert re.findall("True|False", own) == [str(column // 2 == head) for head in range(3) for column in range(6)]
-
-
-def test_the_probe_sees_heads_that_are_cut_elsewhere():
-    every_third = BUGS_OF_THE_SPLIT["every H-th column"][0]
-    _, own = p.run_cell(SLUG, "probe", ("split", every_third))[1].split("\ntensor(")
-    assert re.findall("True|False", own) != [str(column // 2 == head) for head in range(3) for column in range(6)]
-
-
-def test_the_two_numbers_of_the_bug():
-    printed = p.run_cell(SLUG, "by-view")[1].splitlines()
-    leaks, reaches = zip(*([float(number) for number in line.split()[:2]] for line in printed))
-    assert [leak > 0 for leak in leaks] == [False, True, True, False]
-    assert [reach > 0 for reach in reaches] == [True, True, True, False]
-    assert [line.split()[2] for line in printed] == ["MultiHeadAttention", "SplitByView", "MergeByView", "BothByView"]
-
-
-def test_view_gives_head_0_the_first_half_of_the_tokens_each_cut_in_two():
-    names = p.page_code(SLUG, "by-view")
-    tokens = torch.arange(6)[:, None] * 10 + torch.arange(4)
-    heads = names.SplitByView(3, 4, 2).split_heads(tokens[None])[0]
-    assert heads[0].tolist() == [[0, 1], [2, 3], [10, 11], [12, 13], [20, 21], [22, 23]]
-    assert (heads[1] >= 30).all()
-
-
-def test_the_leak_of_the_cut_goes_through_head_1():
-    names = p.page_code(SLUG, "by-view")
-    torch.manual_seed(123)
-    attention = names.SplitByView(3, 4, 2)
-    attention.to_output = nn.Identity()
-    same, future, _ = attention(torch.stack((names.inputs, names.later, names.first)))
-    moved = (same[0] != future[0]).tolist()
-    assert moved == [False, False, True, True]
-
-
-# -- the claims of the page ------------------------------------------------------------------------
-
-
-def test_parameters_and_flops_are_the_same_for_all_heads():
-    lines = [line.rsplit(maxsplit=2) for line in p.run_cell(SLUG, "cost")[1].splitlines()]
-    E, T = 768, 1024
-    numbers, flops = 4 * E**2 + E, 2 * T * 4 * E**2 + 2 * 2 * T**2 * E
-    assert [line[1:] for line in lines] == [[f"{numbers:,}", f"{flops:,}"]] * 4
-    assert [line[0].strip() for line in lines] == ["12 listed", "12 split", "1 split", "24 split"]
+    assert (names.wrapper.double()(tokens) - names.attention.double()(tokens)).abs().max() < 1e-15
 
 
 class Products(TorchDispatchMode):
@@ -441,19 +223,12 @@ def test_the_list_calls_61_matrix_products_for_12_heads_and_the_split_class_6():
         assert products.count == wanted
 
 
-@pytest.mark.parametrize(
-    ("size", "heads", "count"),
-    [({}, 12, "124,439,808"), ({"n_layer": 48, "n_embd": 1600, "n_head": 25}, 25, "1,557,611,200")],
-)
-def test_transformers_counts_as_many_parameters_of_gpt2_for_any_number_of_heads(size, heads, count):
-    lines = p.run_cell(SLUG, "gpt2")[1].splitlines()
-    assert f"{heads} heads of 64: {count}" in lines
-    for num_heads in (heads, 1):
-        config = GPT2Config(**size | {"n_head": num_heads})
-        with torch.device("meta"):
-            model = GPT2LMHeadModel(config)
-        assert f"{sum(weight.numel() for weight in model.parameters()):,}" == count
-        assert config.n_embd // heads == 64
+@pytest.mark.parametrize(("num_layers", "width", "heads"), [(12, 768, 12), (12, 768, 1), (48, 1600, 25), (48, 1600, 1)])
+def test_transformers_counts_as_many_parameters_of_gpt2_for_any_number_of_heads(num_layers, width, heads):
+    with torch.device("meta"):
+        model = GPT2LMHeadModel(GPT2Config(n_layer=num_layers, n_embd=width, n_head=heads))
+    count = p.page_code(SLUG, "gpt2").gpt2_parameters(num_layers, width)
+    assert sum(weight.numel() for weight in model.parameters()) == count
 
 
 def test_gpt_oss_has_heads_that_are_not_the_width_shared_out():
@@ -463,35 +238,16 @@ def test_gpt_oss_has_heads_that_are_not_the_width_shared_out():
     assert config.hidden_size // config.num_attention_heads == 45
 
 
-def test_one_head_is_the_single_head_and_its_last_row_sees_all_tokens():
-    names, printed = p.run_cell(SLUG, "reduce")
-    assert printed.endswith("True\n")
+def test_with_one_head_the_last_row_is_that_of_attention_without_a_mask():
+    names = p.page_code(SLUG, "reduce")
     roles = [getattr(names.head, role)(names.inputs) for role in ROLES]
     p.close(names.one[-1], F.scaled_dot_product_attention(*roles)[-1].detach(), 1e-6)
-    p.prints(
-        SLUG, "reduce", one_head_by_the_formula(names.inputs, *(getattr(names.head, role).weight for role in ROLES))
-    )
-
-
-@pytest.mark.parametrize("bug", ["scores, dim=-1", "@ values"])
-def test_torch_says_false_for_a_bug(bug):
-    assert p.run_cell(SLUG, "in-torch")[1].startswith("True\n")
-    replacement = {"scores, dim=-1": "scores, dim=-2", "@ values": "@ keys"}[bug]
-    assert p.run_cell(SLUG, "in-torch", ("heads", {bug: replacement}))[1].startswith("False\n")
 
 
 def test_the_last_token_has_another_row_in_each_head_and_torch_returns_their_mean_by_default():
-    names, printed = p.run_cell(SLUG, "in-torch")
-    assert "torch.Size([1, 2, 3, 3])" in printed
-    mean = names.theirs(names.batch, names.batch, names.batch, attn_mask=names.masked)[1]
-    p.close(mean, names.weights.mean(dim=1), 1e-6)
-    assert (names.weights[0, 0, -1] - names.weights[0, 1, -1]).abs().max() > 1e-3
-    p.close(names.weights.sum(dim=-1), torch.ones(1, 2, 3), 1e-6)
-
-
-def test_torch_needs_a_width_that_the_heads_can_share():
-    with pytest.raises(AssertionError, match="divisible"):
-        nn.MultiheadAttention(6, 4)
+    mean = PAGE.theirs(PAGE.batch, PAGE.batch, PAGE.batch, attn_mask=PAGE.masked)[1]
+    p.close(mean, PAGE.weights.mean(dim=1), 1e-6)
+    assert (PAGE.weights[0, 0, -1] - PAGE.weights[0, 1, -1]).abs().max() > 1e-3
 
 
 def test_equal_heads_make_equal_contexts():
