@@ -16,7 +16,7 @@ from tests.pages import properties as p
 from tests.pages.exercise import Exercise
 
 SLUG = "cross/capstone"
-PAGE, SOLUTION = p.page_code(SLUG, "room-weights"), p.page_code(SLUG, "solution")
+PAGE, SOLUTION = p.page_code(SLUG, "exhibit"), p.page_code(SLUG, "solution")
 PROBES = ["causality", "padding", "empty", "batch", "order", "cross"]
 PROBES += ["state", "modes", "dtype", "cache", "gradient", "sdpa"]
 
@@ -292,6 +292,107 @@ def test_the_kit_calls_the_module_71_times():
 
     PAGE.examine(broken(forward=forward))
     assert len(calls) == 71
+
+
+# -- where a probe draws its line ------------------------------------------------------------------
+
+
+def test_the_gap_is_the_largest_difference_of_either_sign():
+    assert PAGE.gap(torch.tensor([0.0, 5.0]), torch.tensor([7.0, 3.0])) == 7
+
+
+def test_moves_says_by_how_much_each_row_moves_at_most():
+    steps = torch.tensor([[1.0, 0, 0], [-2, 1, 0], [0, 0, 3]])
+
+    def attend(tokens):
+        return torch.einsum("ij,bjd->bid", steps, tokens)[..., :1] * torch.tensor([1.0, -2])
+
+    assert torch.equal(PAGE.moves(attend, torch.randn(2, 3, 4).round()), 2 * steps.abs().expand(2, 3, 3))
+
+
+def test_a_module_and_its_tokens_are_the_same_in_every_setup():
+    (first, *inputs), (other, *again) = PAGE.setup(PAGE.Attention), PAGE.setup(PAGE.Attention)
+    assert all(map(torch.equal, [*first.parameters(), *inputs], [*other.parameters(), *again]))
+
+
+def stub(forward):
+    """What builds a module without parameters whose outputs are `forward(module, inputs, memory, is_real)`."""
+
+    class Stub(nn.Module):
+        def __init__(self, **options):
+            super().__init__()
+
+        def forward(self, inputs, memory=None, is_real=None, cache=None):
+            return (forward(self, inputs, memory, is_real),)
+
+    return Stub
+
+
+@pytest.mark.parametrize("leak", [0.5e-6, 1.5e-6])
+def test_a_padded_key_may_move_a_query_by_a_millionth(leak):
+    def leaking(module, inputs, memory, is_real):
+        return (memory.double()[..., :1] * is_real.where(is_real, leak)[..., None]).sum(dim=1, keepdim=True)
+
+    assert PAGE.cross(stub(leaking)) == (leak > 1e-6) * (~PAGE.real).sum()
+
+
+@pytest.mark.parametrize("slope", [0.5e-6, 1e-6, 1.5e-6])
+def test_a_later_token_may_have_a_slope_of_a_millionth(slope):
+    def leaking(module, inputs, memory, is_real):
+        return torch.ones(PAGE.T, PAGE.T).tril().clamp(min=slope) @ inputs
+
+    assert PAGE.gradient(stub(leaking)) == (slope > 1e-6) * (PAGE.T * (PAGE.T - 1) // 2)
+
+
+def test_the_gradient_counts_idle_parameters_and_pairs_whatever_the_sign_of_the_slope():
+    assert PAGE.gradient(broken(forward=lambda self, inputs: (-inputs.cumsum(dim=1), None))) == 8
+
+
+@pytest.mark.parametrize(
+    ("kept", "dropped", "mean", "wrong"),
+    [(1e-4, 1.5e-4, 0.02, 0), (1.5e-4, 1.5e-4, 0.02, 1), (0, 1e-4, 0, 0), (0, 0.9e-4, 0, 1), (0, 1, 0.03, 1)],
+)
+def test_equal_tokens_differ_in_training_alone_and_have_the_same_mean(kept, dropped, mean, wrong):
+    """In evaluation they differ by at most 1e-4, in training by at least as much, and the means by at most 0.02."""
+
+    def differing(module, inputs, memory, is_real):
+        sign = torch.zeros(len(inputs), 1, 1, dtype=torch.float64)
+        if len(inputs) < 4096:
+            return sign
+        if not module.training:
+            sign[1] = kept
+            return sign
+        sign[1], sign[2] = dropped, -dropped
+        return sign + mean
+
+    assert PAGE.modes(stub(differing)) == wrong
+
+
+@pytest.mark.parametrize(
+    ("kind", "limit"), [(torch.float32, 20 * 16**3 / 2**23), (torch.bfloat16, 20 / 2**7), (torch.float16, 20 / 2**10)]
+)
+def test_a_dtype_may_be_off_by_20_units_of_its_rounding_and_inputs_16_times_as_large_by_their_cube(kind, limit):
+    def off(share):
+        def forward(module, inputs, memory, is_real):
+            return torch.zeros_like(inputs) + (share * limit if inputs.dtype == kind else 0)
+
+        return PAGE.dtype(stub(forward))
+
+    assert (off(0.99), off(1)) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "shown"),
+    [
+        ({"over": 1.5e-4, "at": 1e-4, "below": 9e-5}, ["0.00015", "over", "at"]),
+        ({"raised": torch.inf, "counted": 2.0}, ["2", "raised", "counted"]),
+        ({"raised": torch.inf}, ["inf", "raised"]),
+    ],
+)
+def test_an_exhibit_shows_the_first_finite_number_and_each_failed_probe(numbers, shown, capsys, monkeypatch):
+    monkeypatch.setitem(PAGE.exhibit.__globals__, "examine", lambda build: numbers)
+    PAGE.exhibit("bug")
+    assert capsys.readouterr().out.split() == ["bug", *shown]
 
 
 # -- the museum ------------------------------------------------------------------------------------
