@@ -16,7 +16,7 @@ from tools.markdown import read
 MAPS = {"s": "http://www.sitemaps.org/schemas/sitemap/0.9", "x": "http://www.w3.org/1999/xhtml"}
 FENCE = re.compile(r"^( *)```.*?^\1```$", re.M | re.S)
 CODE = re.compile(r"(`+).*?\1", re.S)
-CUT = "cut the font anew, as the licence beside it says"
+CUT = "cut the font anew, as tools/site/font.py says"
 NO_TORCH = """
 import sys
 from importlib.abc import MetaPathFinder

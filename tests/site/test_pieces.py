@@ -19,7 +19,6 @@ from tools.site.body import (
     words_of_pictures,
 )
 from tools.site.cells import Fences, refuse_undrawn, with_cells
-from tools.site.font import characters, italic
 from tools.site.labs import figures, with_figures, with_places
 from tools.site.mathematics import to_mathml
 
@@ -308,10 +307,3 @@ def test_wrong_tex_of_a_displayed_and_indented_formula_is_named_with_its_line(tm
     source.write_text("??? note\n\n    $$\n    A = 1\n    + \\frc{1}{2}\n    $$\n")
     with pytest.raises(SourceError, match=r'page\.md:5: Unknown command "\\frc" in'):
         to_mathml('<div class="arithmatex">\\[\nA = 1\n+ \\frc{1}{2}\n\\]</div>', source)
-
-
-def test_the_characters_of_a_formula_are_those_that_a_browser_draws():
-    page = "<p>text</p><math><mi>Q</mi><mi>softmax</mi><mo>&lt;</mo><mtext>if α</mtext><msqrt><mi>D</mi></msqrt></math>"
-    assert {"𝑄", "s", "<", "i", "α", "√"} <= characters(page)
-    assert not {"p", "e"} & characters(page)
-    assert [italic(character) for character in "Aahzαω"] == ["𝐴", "𝑎", "ℎ", "𝑧", "𝛼", "𝜔"]

@@ -1,15 +1,13 @@
-"""Cut the mathematical font to the characters that the formulas of a built site are drawn with, and all italic letters.
+"""Cut theme/assets/math.woff2 to the alphabet of the formulas; a test names a sign that it lacks.
 
-theme/assets/math.woff2 is cut from STIX Two Math (SIL Open Font License, theme/assets/math.LICENSE.txt), which the npm
-package @fontsource/stix-two-math 5.3.0 has. To cut it anew:
+It is cut from STIX Two Math (SIL Open Font License, theme/assets/math.LICENSE.txt), which the npm package
+@fontsource/stix-two-math 5.3.0 has. Put the sign into `ALPHABET`, and cut it anew:
 
     npm pack @fontsource/stix-two-math@5.3.0
     tar -xzf fontsource-stix-two-math-5.3.0.tgz
-    python -m tools.site.font package/files/stix-two-math-latin-400-normal.woff2 site
+    python -m tools.site.font package/files/stix-two-math-latin-400-normal.woff2
 """
 
-import html
-import re
 import sys
 from pathlib import Path
 
@@ -20,61 +18,27 @@ from fontTools.pens.ttGlyphPen import TTGlyphPen
 from fontTools.ttLib import TTFont
 
 FONT = Path("theme/assets/math.woff2")
-LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-GREEK = "αβγδεζηθικλμνξοπρςστυφχψω"
+# Identifiers of one letter are drawn in italics, and the italic h has a place of its own.
+ALPHABET = (
+    "()+,./0123456789:<=>BL[]_acdefhiklmnoprstuvwxy{|}×′\u2061\u2063→↔∑−√∞∧∨∼∽≈≠≤≥⊤⋅"
+    "𝐴𝐵𝐶𝐷𝐸𝐹𝐺𝐻𝐼𝐽𝐾𝐿𝑀𝑁𝑂𝑃𝑄𝑅𝑆𝑇𝑈𝑉𝑊𝑋𝑌𝑍𝑎𝑏𝑐𝑑𝑒𝑓𝑔ℎ𝑖𝑗𝑘𝑙𝑚𝑛𝑜𝑝𝑞𝑟𝑠𝑡𝑢𝑣𝑤𝑥𝑦𝑧𝛿𝜌𝜏𝜔𝜕"
+)
 SIZES = 5  # of a bracket; a taller one is put together from its parts
 UNUSED = ["GDEF", "GPOS", "GSUB", "gasp"]  # tables that a browser does not read for formulas
-FORMULA = re.compile(r"<math\b.*?</math>", re.S)
-ROOT = re.compile(r"<m(?:sqrt|root)\b")
-IDENTIFIER = re.compile(r"<mi>([^<]+)</mi>")
-TAG = re.compile(r"<[^>]*>")
 
 
-def italic(character):
-    """What a browser draws for a letter that is an identifier by itself: 𝑄 for Q."""
-    for letters, first in ((LETTERS, 0x1D434), ("ΑΒΓΔΕΖΗΘΙΚΛΜΝΞΟΠΡϴΣΤΥΦΧΨΩ∇" + GREEK + "∂ϵϑϰϕϱϖ", 0x1D6E2)):
-        if character in letters:
-            return "ℎ" if character == "h" else chr(first + letters.index(character))
-    return character
-
-
-def characters(page):
-    """The characters that the formulas of a page are drawn with."""
-    found = set()
-    for formula in FORMULA.findall(page):
-        identifiers = map(html.unescape, IDENTIFIER.findall(formula))
-        found |= {italic(name) for name in identifiers if len(name) == 1}
-        found |= {"√" for _ in ROOT.findall(formula)}  # the browser adds it
-        found |= set(html.unescape(TAG.sub("", IDENTIFIER.sub(long_names, formula))))
-    return {character for character in found if not character.isspace()}
-
-
-def long_names(match):
-    return "" if len(html.unescape(match[1])) == 1 else match[1]
-
-
-def site_characters(site):
-    """The characters that the formulas of a built site are drawn with."""
-    return set().union(*(characters(path.read_text("utf-8")) for path in Path(site).rglob("*.html")))
-
-
-def lacking(site, font=FONT):
-    """The characters of a built site's formulas that the font lacks."""
-    return site_characters(site) - set(map(chr, TTFont(font).getBestCmap()))
-
-
-def cut(source, target, wanted):
-    """Write the part of a font that draws `wanted`, as woff2."""
+def cut(source: str) -> None:
+    """Write the part of a font that draws the alphabet, as woff2."""
     font = TTFont(source, recalcTimestamp=False)
     even_radicals(font)
     leave_out(font["MATH"].table)
     options = subset.Options(layout_features=[], hinting=False, name_IDs=[0, 13, 14])
     options.drop_tables += UNUSED
     cutter = subset.Subsetter(options)
-    cutter.populate(text="".join(wanted))
+    cutter.populate(text=ALPHABET)
     cutter.subset(font)
     font.flavor = "woff2"
-    font.save(target)
+    font.save(FONT)
 
 
 def leave_out(mathematics):
@@ -103,6 +67,4 @@ def even_radicals(font):
 
 
 if __name__ == "__main__":
-    source, site = sys.argv[1:]
-    cut(source, FONT, set(map(italic, LETTERS)) | site_characters(site))
-    print(f"{FONT}: {FONT.stat().st_size} bytes")
+    cut(sys.argv[1])
