@@ -17,7 +17,7 @@ NAMES = {
     "any": "all", "all": "any", "zeros": "ones", "ones": "zeros", "zeros_like": "ones_like", "ones_like": "zeros_like",
     "queries": "keys", "keys": "values", "values": "keys", "to_queries": "to_keys", "to_keys": "to_values",
     "to_values": "to_keys", "W_query": "W_key", "W_key": "W_value", "W_value": "W_key", "scores": "weights",
-    "W_Q": "W_K", "W_K": "W_V", "W_V": "W_K", "b_Q": "b_K", "b_V": "b_K",
+    "b_query": "b_key", "b_value": "b_key",
 }  # fmt: skip
 SYMMETRIC = {"allclose", "equal", "gap", "max", "min", "transpose"}  # two arguments may change places without effect
 MODULES = ("torch", "nn", "F", "self", "super()")  # a call on one of these is none on a tensor
