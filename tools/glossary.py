@@ -18,8 +18,7 @@ reason:
 
 import csv
 import re
-from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -31,7 +30,6 @@ UNSEEN = re.compile("[\u00ad\u200b-\u200d\u2060\ufeff]")  # a term stays one wit
 REASON = re.compile(r"[A-Z].*\.")
 BETWEEN = "\0"  # two blocks, so that no term begins in one and ends in the next
 HAN = re.compile("[\u4e00-\u9fff]")
-OF_A_LANGUAGE = re.compile("(also|not|avoid|says)_")
 ENDINGS = {  # of a word's end, the forms; the first that fits
     "en": [
         ("([^aeiou])y", r"\1(?:y|ies)"),
@@ -59,17 +57,17 @@ class Term:
     """A row of the glossary: its line, and its cells by column."""
 
     line: int
-    cells: dict = field(hash=False)
+    cells: dict[str, str] = field(hash=False)
 
     @property
-    def id(self):
+    def id(self) -> str:
         return self.cells["id"]
 
-    def says(self, language):
+    def says(self, language: str) -> str:
         """The sentence for readers, or nothing."""
         return self.cells.get(f"says_{language}", "")
 
-    def forms(self, *columns):
+    def forms(self, *columns: str) -> list[str]:
         """What some columns hold, without explanations."""
         entries = ";".join(self.cells.get(column, "") for column in columns).split(";")
         return [form for entry in entries if (form := re.sub(r" ?\(.*?\)|（.*?）", "", entry).strip())]
@@ -83,40 +81,34 @@ class Prose:
     words: str
 
 
-def read_rows(path):
-    """The rows of a CSV file, each a dictionary; `SourceError` for one that has too many cells, or too few."""
-    header, *rows = csv.reader(split_lines(read_text(path)))
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """The rows of a CSV file; `SourceError` for one that has too many cells, or too few."""
+    rows = list(csv.DictReader(split_lines(read_text(path))))
     for line, row in enumerate(rows, start=2):
-        if len(row) != len(header):
-            mend = 'put a cell that holds a comma into "..."'
-            raise SourceError(f"{path}:{line}: found {len(row)} cells, wanted {len(header)}; {mend}")
-    return [dict(zip(header, row)) for row in rows]
+        if None in row or None in row.values():
+            raise SourceError(f'{path}:{line}: has not one cell for each column; put one with a comma into "..."')
+    return rows
 
 
-def read_glossary(path):
+def read_glossary(path: Path) -> tuple[Term, ...]:
     """The terms of the glossary; `SourceError` for a row that is none."""
     terms = tuple(Term(line, row) for line, row in enumerate(read_rows(path), start=2))
-    languages = [
-        column for column in terms[0].cells if not OF_A_LANGUAGE.match(column) and column not in ("id", "where")
-    ]
+    languages = [column for column in terms[0].cells if "_" not in column and column not in ("id", "where")]
     begun = [column for column in languages if any(term.cells[column] for term in terms)]  # a new language is empty
-    lines = {}
+    lines: dict[str, int] = {}
     for term in terms:
-        wanted = [*begun, *(["where", *(f"says_{language}" for language in begun)] if term.says("en") else [])]
-        for column in ["id", *wanted]:
+        for_readers = ["where", *(f"says_{language}" for language in begun)] if term.says("en") else []
+        for column in ("id", *begun, *for_readers):
             if not term.forms(column):
-                found = f"the column {column!r} is empty"
-                raise SourceError(f"{path}:{term.line}: {found}; write it for {term.cells['en']!r}")
+                raise SourceError(f"{path}:{term.line}: the column {column!r} is empty; write it for {term.id!r}")
         for name in (f"the id {term.id}", *term.forms("en", "also_en")):
             if name in lines:
-                raise SourceError(
-                    f"{path}:{term.line}: {name!r} stands in line {lines[name]}, too; keep one of the two"
-                )
+                raise SourceError(f"{path}:{term.line}: {name!r} stands in line {lines[name]}, too; keep one of them")
             lines[name] = term.line
     return terms
 
 
-def inflected(word, language):
+def inflected(word: str, language: str) -> str:
     """A pattern for the forms of a word."""
     for ending, forms in ENDINGS.get(language, []):
         if match := re.search(f"{ending}$", word):
@@ -125,10 +117,10 @@ def inflected(word, language):
 
 
 @cache
-def pattern(form, language):
+def pattern(form: str, language: str) -> re.Pattern:
     """What finds a form. Its capitals count; each space may be a line break, or none beside a Han character."""
     *first, last = form.split(" ")
-    first = map(re.escape, first) if language == "en" else (inflected(word, language) for word in first)
+    first = [re.escape(word) if language == "en" else inflected(word, language) for word in first]
     start = "" if HAN.match(form[0]) else r"(?<!\w)"
     end = "" if HAN.match(form[-1]) else r"(?!\w)"
     gap = r"\s*" if HAN.search(form) else r"(?:\s+|(?<=’))"
@@ -136,39 +128,28 @@ def pattern(form, language):
     return re.compile(f"{start}(?{case}:{gap.join((*first, inflected(last, language)))}){end}")
 
 
-def beginning(form):
+def beginning(form: str) -> str:
     """The part of a form that no inflection changes, in small letters."""
     first = form.split(" ")[0]
     return first[: max(1, len(first) - 2)].lower()
 
 
-def occurrences(part, text):
-    start = text.find(part)
-    while start >= 0:
-        yield start
-        start = text.find(part, start + 1)
-
-
 class Finder:
     """Finds terms in sections of a language: the forms in `columns`, but where a `not_` form is as long."""
 
-    def __init__(self, terms, language, *columns):
+    def __init__(self, terms: Iterable[Term], language: str, *columns: str):
+        self.language = language
         self.owners = {form: term for term in terms for form in term.forms(*columns)}
         others = [form for term in terms for form in term.forms(f"not_{language}")] if self.owners else []
-        self.language, self.forms = language, defaultdict(list)  # by what they begin with: fewer patterns to search for
-        for form in dict.fromkeys((*others, *self.owners)):
-            self.forms[beginning(form)].append(form)
+        self.forms = {form: beginning(form) for form in (*others, *self.owners)}
 
-    def places(self, text):
+    def places(self, text: str) -> Iterator[tuple[int, int, Term]]:
         """Each place in order, as its start, its end and the term; of two that overlap, the first, or the longest."""
-        lower = text.lower()
-        found = [
-            (start, -place.end(), form in self.owners, form)
-            for part, forms in self.forms.items()
-            for start in occurrences(part, lower)
-            for form in forms
-            if (place := pattern(form, self.language).match(text, start))
-        ]
+        lower, found = text.lower(), []
+        for form, part in self.forms.items():
+            if (first := lower.find(part)) >= 0:  # most forms are not there, and patterns are slow
+                places = pattern(form, self.language).finditer(text, first)
+                found += [(place.start(), -place.end(), form in self.owners, form) for place in places]
         taken = 0
         for start, end, owned, form in sorted(found):
             if start >= taken:
@@ -185,40 +166,34 @@ class Finder:
 class Glossary:
     """The terms of a file, and what finds them."""
 
-    def __init__(self, path):
+    def __init__(self, path: Path):
         self.path, self.terms = path, read_glossary(path)
         self.finder = cache(Finder)
 
-    def english(self, prose):
+    def english(self, prose: Prose) -> Iterator[tuple[int, str, Term]]:
         return self.finder(self.terms, "en", "en", "also_en")(prose)
 
-    def avoided(self, prose, language):
+    def avoided(self, prose: Prose, language: str) -> Iterator[tuple[int, str, Term]]:
         return self.finder(self.terms, language, f"avoid_{language}")(prose)
 
-    def chosen(self, prose, language, term):
+    def chosen(self, prose: Prose, language: str, term: Term) -> Iterator[tuple[int, str, Term]]:
         return self.finder((term,), language, language, f"also_{language}")(prose)
 
 
-def prose_of(page: Page, names: set[str]) -> dict[str, Prose]:
-    """What the sections of a page say, by their ids; `names` are no prose."""
+def prose_of(page: Page, names: Iterable[str] = ()) -> dict[str, Prose]:
+    """What the sections of a page say, by their ids; `names` are no prose, nor are code and formulas."""
     words, lines = {}, {}
     for name, section in page.sections.items():
         words[name], lines[name] = "", section.line
     for block in page.blocks:
+        said = words_of(block)
+        for start, end in places_of_names(block):
+            if one_line(said[start:end]) in names:
+                said = said[:start] + re.sub(r"[^\n]", " ", said[start:end]) + said[end:]
         if block.pieces:
-            said = passage(block, names)
             words[block.section] += BETWEEN + "\n" * (block.line - lines[block.section]) + said
             lines[block.section] = block.line + said.count("\n")
     return {name: Prose(page.sections[name].line, UNSEEN.sub("", words[name])) for name in words}
-
-
-def passage(block: Block, names: set[str]) -> str:
-    """What a block says on its lines, without code, formulas and these names."""
-    said = words_of(block)
-    for start, end in places_of_names(block):
-        if one_line(said[start:end]) in names:
-            said = said[:start] + re.sub(r"[^\n]", " ", said[start:end]) + said[end:]
-    return said
 
 
 def words_of(block: Block) -> str:
@@ -253,26 +228,6 @@ def names(page: Page) -> set[str]:
     return {one_line(words_of(block)[start:end]) for block in page.blocks for start, end in places_of_names(block)}
 
 
-def description(page: Page) -> dict[str, Prose]:
-    """What a search engine shows of a page."""
-    said = page.front.get("description")
-    return {"description": Prose(page.lines_of_front["description",], str(said))} if said else {}
-
-
-def exceptions(page: Page) -> dict[str, int]:
-    """The line of each exception of a page, by section and term; `SourceError` for one without a reason."""
-    found = {}
-    for key, reason in (page.front.get("glossary") or {}).items():
-        line = page.lines_of_front["glossary", key]
-        if "/" not in key or not REASON.fullmatch(str(reason)):
-            raise SourceError(
-                f"{page.path}:{line}: found '{key}: {reason or ''}', "
-                "wanted 'section-id/term-id: One sentence that says why.', without ' #' in it"
-            )
-        found[key] = line
-    return found
-
-
 def faults(original: Page, translation: Page, language: str, glossary: Glossary) -> Iterator[tuple[str, str]]:
     """What is wrong with the terms of a translation: a sentence for each, behind `section-id/term-id`."""
     both = names(original) & names(translation)
@@ -281,29 +236,34 @@ def faults(original: Page, translation: Page, language: str, glossary: Glossary)
         for line, words, term in glossary.avoided(prose, language):
             wanted, there = f"{term.cells[language]!r} for {term.cells['en']!r}", f"{glossary.path}:{term.line}"
             yield f"{name}/{term.id}", f"{translation.path}:{line}: found {words!r}, wanted {wanted} ({there})"
-        said = glossary.english(ours[name]) if name in ours else ()  # tools/translations.py says that it is not
-        for term, (line, words) in first_places(said).items():
+        first: dict[Term, str] = {}
+        for line, words, term in glossary.english(ours[name]) if name in ours else ():
+            first.setdefault(term, f"for {one_line(words)!r} ({original.path}:{line})")
+        for term, why in first.items():
             if not any(glossary.chosen(prose, language, term)):
-                wanted, there = f"{term.cells[language]!r} for {one_line(words)!r}", f"{original.path}:{line}"
-                yield f"{name}/{term.id}", f"{translation.path}:{prose.line}: found nothing, wanted {wanted} ({there})"
+                wanted = f"found nothing, wanted {term.cells[language]!r} {why}"
+                yield f"{name}/{term.id}", f"{translation.path}:{prose.line}: {wanted}"
 
 
-def first_places(places):
-    """Of each term the line and the words of its first place."""
-    first = {}
-    for line, words, term in places:
-        first.setdefault(term, (line, words))
-    return first
+def description(page: Page) -> dict[str, Prose]:
+    """What a search engine shows of a page."""
+    said = page.front.get("description")
+    return {"description": Prose(page.lines_of_front["description",], str(said))} if said else {}
 
 
 def refuse_other_terms(original: Path, translation: Path, language: str, glossary: Glossary) -> None:
     """`SourceError` naming each term that a translation lacks or avoids, and each exception that excuses nothing."""
     if language not in glossary.terms[0].cells:
         raise SourceError(f"{glossary.path}:1: there is no column {language!r}; add it, with a word for each term")
-    excused = exceptions(read(translation))
-    found = list(faults(read(original), read(translation), language, glossary))
+    page = read(translation)
+    excused = page.front.get("glossary") or {}
+    found = list(faults(read(original), page, language, glossary))
     sentences = [sentence for key, sentence in found if key not in excused]
-    for key in excused.keys() - dict(found).keys():
-        sentences.append(f"{translation}:{excused[key]}: the exception {key!r} excuses nothing; take it out")
+    for key, reason in excused.items():
+        at = f"{translation}:{page.lines_of_front['glossary', key]}: the exception {key!r}"
+        if key not in dict(found):
+            sentences.append(f"{at} excuses nothing; take it out")
+        elif not REASON.fullmatch(str(reason)):
+            sentences.append(f"{at} gives no reason; write one sentence, without ' #' in it")
     if sentences:
         raise SourceError("\n".join(sentences))

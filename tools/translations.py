@@ -88,22 +88,3 @@ def sentences(page: Page) -> Iterator[tuple[int, str]]:
     for line, words in said:
         if LETTERS.search(words):
             yield line, " ".join(words.lower().split())
-
-
-# --- for modules that do not read pages by tools/markdown.py yet ----------------------------------
-
-FRONT_MATTER = re.compile(r"\A---\n(.*?)\n---\n", re.S)
-FENCE = re.compile(r"^( *)(`{3,}|~{3,})[^`\n]*\n.*?^\1\2$", re.S | re.M)
-PARTS = {
-    "formula": re.compile(r"\$\$(.+?)\$\$|(?<![\\$])\$([^$\n]+?)\$", re.S),
-}
-CODE = re.compile(r"(?<!`)(`+)(?!`)((?:(?!\n\n).)+?)(?<!`)\1(?!`)", re.S)
-
-
-def blank(match):
-    """White space of the same lines and length, so that positions stay."""
-    return re.sub(r"[^\n]", " ", match[0])
-
-
-def line_of(text, position):
-    return text.count("\n", 0, position) + 1

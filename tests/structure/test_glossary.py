@@ -168,16 +168,16 @@ def test_an_exception_excuses_its_term_in_its_section_and_nothing_else(faults):
     assert faults("# The apple", EXCUSED) == ["it.md:3: the exception 'top/weight' excuses nothing; take it out"]
 
 
-@pytest.mark.parametrize("line", ["a/b: ", "a/b: no sentence", "weight: Why.", "a/b: A #1."])
-def test_an_exception_gives_a_reason(faults, line):
-    [fault] = faults("# The weight", f"---\nglossary:\n  {line}\n---\n")
-    assert f"it.md:3: found {line.partition(' #')[0]!r}, wanted" in fault
+@pytest.mark.parametrize("reason", ["", "no sentence", "A #1."])
+def test_an_exception_gives_a_reason(faults, reason):
+    [fault] = faults("# The weight", f"---\nglossary:\n  top/weight: {reason}\n---\n")
+    assert fault.startswith("it.md:3: the exception 'top/weight' gives no reason")
 
 
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (["row,row,riga"], "glossary.csv:2: found 3 cells, wanted 8; put a cell that holds a comma"),
+        (["row,row,riga"], "glossary.csv:2: has not one cell for each column"),
         (["row,row,,行,,,,", "line,line,linea,线,,,,"], "glossary.csv:2: the column 'it' is empty; write it for 'row'"),
         (["row,row,riga,行,,,,", "row,line,riga,行,,,,"], "glossary.csv:3: 'the id row' stands in line 2, too"),
         (["row,row,riga,行,,,,", "line,row (a line),riga,行,,,,"], "glossary.csv:3: 'row' stands in line 2, too"),
