@@ -11,8 +11,12 @@ import html
 import json
 import math
 import re
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qsl
+
+from jinja2 import Environment
 
 from tools.cells.source import SourceError, nearest, read_text
 from tools.glossary import read_rows
@@ -22,14 +26,16 @@ LINK = re.compile(r'<p><a href="[^"]*#([\w-]+)" id="\1"(?: state="([^"]*)")?>(.*
 
 COMPUTING = {"mask-painter", "one-query"}  # with the kernel
 
+Draw = Callable[[str, str, str], str]  # an explorer by its name, its state and its words
 
-def words(path, language):
+
+def words(path: Path, language: str) -> dict[str, str]:
     """What the explorers say in a language, or in English while it has no words."""
     return {row["key"]: row.get(language) or row["en"] for row in read_rows(path)}
 
 
-def show(body, source, draw):
-    """A page's body with its explorers, and their scripts; `draw` makes one of its name, its state and its words.
+def show(body: str, source: str, draw: Draw) -> tuple[str, list[str]]:
+    """A page's body with its explorers, and their scripts.
 
     `SourceError` names the line of `source` that asks for one that cannot be drawn.
     """
@@ -48,12 +54,9 @@ def show(body, source, draw):
     return LINK.sub(drawn, body), [*kernel, "explorer", *names] if names else []
 
 
-def drawing(env, folder, said):
-    """What draws an explorer in a language whose words are `said`; `folder` holds the numbers of each.
-
-    A page shows the first state that agrees with what it asks for.
-    """
-    env.filters.update(tone=tone, largest=largest)
+def drawing(env: Environment, folder: Path, said: dict[str, str]) -> Draw:
+    """What draws an explorer in a language whose words are `said`; `folder` holds the numbers of each."""
+    env.filters.update(tone=tone_of, largest=largest)
 
     def draw(name, state, legend):
         path = Path(folder, f"{name}.json")
@@ -61,25 +64,24 @@ def drawing(env, folder, said):
             known = [one.stem for one in Path(folder).glob("*.json")]
             raise SourceError(f"no explorer is named {name!r}{nearest(name, known)}")
         golden = json.loads(read_text(path))
-        wanted = dict(parse_qsl(html.unescape(state)))
-        case = next((case for case in golden["cases"] if wanted.items() <= case["state"].items()), None)
-        if not case:
-            states = {f"{key}={value}" for case in golden["cases"] for key, value in case["state"].items()}
-            asked = [f"{key}={value}" for key, value in wanted.items()]
-            missing = next((pair for pair in asked if pair not in states), html.unescape(state))
-            hint = nearest(missing, sorted(states))
-            raise SourceError(
-                f"{name} has no numbers for the state {missing!r}{hint}; tools/explorers.py names them all"
-            )
+        case = case_of(name, golden["cases"], dict(parse_qsl(html.unescape(state))))
         return env.get_template(f"explorers/{name}.html").render(golden=golden, case=case, legend=legend, words=said)
 
     return draw
 
 
-def tone(number, largest):
-    return tone_of(number, largest)
+def case_of(name: str, cases: list[dict[str, Any]], wanted: dict[str, str]) -> dict[str, Any]:
+    """The first case of an explorer that agrees with what a page asks for."""
+    for case in cases:
+        if wanted.items() <= case["state"].items():
+            return case
+    known = sorted({f"{key}={value}" for case in cases for key, value in case["state"].items()})
+    asked = [f"{key}={value}" for key, value in wanted.items()]
+    missing = next((pair for pair in asked if pair not in known), "&".join(asked))
+    fault = f"{name} has no numbers for the state {missing!r}{nearest(missing, known)}"
+    raise SourceError(f"{fault}; verified/explorers/{name}.json names them all")
 
 
-def largest(numbers):
+def largest(numbers: Iterable[float]) -> float:
     """The largest magnitude of those numbers that are finite."""
     return max((abs(number) for number in numbers if math.isfinite(number)), default=0)
