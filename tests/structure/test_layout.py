@@ -59,7 +59,7 @@ def missing_pages(folder, site):
     wanted = {*site.files, *(f"{slug}.md" for slug in site.slugs)}  # the text of a lab lies beside its notebook
     for file in sorted(wanted):
         if not (folder / file).is_file() and file.endswith(".ipynb"):
-            yield f"{folder / file}: nox -s labs writes this notebook"
+            yield f"{folder / file}: nox -s update writes this notebook"
         elif not (folder / file).is_file():
             yield f"{folder / file}: write this page of the nav{'' if folder.name == 'en' else f', {OR_ENGLISH}'}"
     for path in folder.rglob("*.*"):
