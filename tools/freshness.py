@@ -18,7 +18,7 @@ import difflib
 import hashlib
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ import yaml
 
 from tools import configuration
 from tools.cells.record import write_atomically
-from tools.cells.source import SourceError, nearest
+from tools.cells.source import SourceError
 from tools.markdown import ALL, TOP, Page, parse, read
 
 DOCS = Path("docs")
@@ -56,28 +56,6 @@ class Translation:
         return f"nox -s translations -- --accept {self.slug} --lang {self.language}"
 
 
-@dataclass(frozen=True)
-class State:
-    """The English sections that a page lacks, has from an older text, and has as they are; and those it declares."""
-
-    missing: list[str]
-    behind: list[str]
-    current: list[str]
-    declared: list[str]
-
-    @property
-    def stale(self) -> list[str]:
-        return [*self.missing, *self.behind]
-
-    @property
-    def undeclared(self) -> list[str]:
-        return [name for name in self.stale if name not in self.declared]
-
-    @property
-    def needless(self) -> list[str]:
-        return [name for name in self.declared if name not in self.stale]
-
-
 # --- reading --------------------------------------------------------------------------------------
 
 
@@ -89,6 +67,13 @@ def digests(page: Page) -> dict[str, str]:
     return {name: hashlib.sha256(" ".join(text.split()).encode()).hexdigest()[:12] for name, text in said.items()}
 
 
+def written(page: Translation) -> Page:
+    """The page as it stands; `SourceError` where it is not there."""
+    if not page.path.is_file():
+        raise SourceError(f"{page.path} is missing; write it, or let it show the English: front matter, behind: all")
+    return read(page.path)
+
+
 def declared_behind(page: Page) -> str | list[str]:
     """The sections that a page declares to be behind, or `ALL`; `SourceError` where it does so in another way."""
     behind = page.front.get("behind", [])
@@ -98,45 +83,33 @@ def declared_behind(page: Page) -> str | list[str]:
     return behind
 
 
-def made_from(page: Page) -> Mapping[str, str]:
-    """The digests of the English that a page was made from; `SourceError` where they are none."""
-    stored = page.front.get("made_from", {})
-    if not isinstance(stored, dict):
-        line = page.lines_of_front["made_from",]
-        raise SourceError(f"{page.path}:{line}: `made_from` is {stored!r}; nox -s translations -- --accept writes it")
-    return stored
-
-
-def state(page: Translation) -> State:
-    """What a translated page was made from, beside the English as it is now."""
-    translated, now = read(page.path), digests(read(page.english))
-    stored, declared = made_from(translated), declared_behind(translated)
-    return State(
-        missing=[name for name in now if name not in stored],
-        behind=[name for name in now if name in stored and stored[name] != now[name]],
-        current=[name for name in now if stored.get(name) == now[name]],
-        declared=list(now) if declared == ALL else list(declared),
-    )
+def stale(page: Translation) -> list[str]:
+    """The English sections that a page was not made from as they are now, or not at all."""
+    stored = written(page).front.get("made_from") or {}
+    return [name for name, digest in digests(read(page.english)).items() if stored.get(name) != digest]
 
 
 def refuse_undeclared(page: Translation) -> None:
     """`SourceError` where the English of a page has changed and it does not say so, or says so without need."""
-    found, translated = state(page), read(page.path)
-    if declared_behind(translated) == ALL and translated.body.strip():
-        raise SourceError(
-            f"{page.path}:1: has a text, but `behind: all` shows the English one; once it is whole, {page.accepting}"
-        )
-    if found.undeclared and "made_from" not in translated.front:
+    translated, behind = written(page), stale(page)
+    declared = declared_behind(translated)
+    if declared == ALL:
+        if translated.body.strip():
+            shown = "has a text, but `behind: all` shows the English one"
+            raise SourceError(f"{page.path}:1: {shown}; once it is whole, {page.accepting}")
+        return
+    undeclared = [name for name in behind if name not in declared]
+    if undeclared and "made_from" not in translated.front:
         raise SourceError(f"{page.path}:1: nothing says from which English it was made; nox -s update stamps new pages")
-    if found.undeclared:
-        names = ", ".join(found.undeclared)
+    if undeclared:
+        names = ", ".join(undeclared)
         raise SourceError(
             f"{page.path}:1: the English of {names} has changed; mend these sections, then {page.accepting}; "
             f"or tell its readers, in the front matter: behind: [{names}]"
         )
-    if found.needless:
-        names, line = ", ".join(found.needless), translated.lines_of_front["behind",]
-        raise SourceError(f"{page.path}:{line}: {names} is as the English is; take it out of `behind`")
+    if needless := [name for name in declared if name not in behind]:
+        line = translated.lines_of_front["behind",]
+        raise SourceError(f"{page.path}:{line}: {', '.join(needless)} is as the English is; take it out of `behind`")
 
 
 # --- writing --------------------------------------------------------------------------------------
@@ -166,48 +139,36 @@ def fields_as_text(front: Mapping[str, Any]) -> str:
     return yaml.dump(fields, Dumper=Dumper, allow_unicode=True, sort_keys=False, width=float("inf"))
 
 
-def accept(page: Translation) -> None:
-    """Record that a page says what the English says now; `SourceError` where it says nothing."""
-    refuse_empty(page)
-    translated = read(page.path)
-    kept = {key: value for key, value in translated.front.items() if key not in ("behind", "made_from")}
-    write(translated, kept | {"made_from": digests(read(page.english))})
+def accept(page: Translation, but: Collection[str] = ()) -> None:
+    """Record that a page says what the English says now, but for some sections; `SourceError` where it is empty."""
+    translated = written(page)
+    if not translated.body.strip():
+        raise SourceError(f"{page.path}:1: has no text below its front matter; write it first")
+    front = {key: value for key, value in translated.front.items() if but or key not in ("behind", "made_from")}
+    now = digests(read(page.english)).items()
+    front["made_from"] = {name: digest for name, digest in now if name not in but}
+    write_atomically(page.path, f"---\n{fields_as_text(front)}---\n{translated.body}")
 
 
-def write(page: Page, front: Mapping[str, Any]) -> None:
-    write_atomically(page.path, f"---\n{fields_as_text(front)}---\n{page.body}")
-
-
-def stamp(page: Translation) -> bool:
-    """Whether a page is new: then it records from which English it was made, but for the sections that it declares.
+def stamp(page: Translation) -> None:
+    """Record of a new page from which English it was made, but for the sections that it declares.
 
     A page that had such a record in the last commit is not new; `accept` is for what a person has compared.
     """
-    translated = read(page.path)
+    translated = written(page)
     committed = parse(git("show", f"HEAD:./{page.path.as_posix()}"), page.path)
-    if declared_behind(translated) == ALL or "made_from" in (*translated.front, *committed.front):
-        return False
-    refuse_empty(page)
-    now, declared = digests(read(page.english)), declared_behind(translated)
-    current = {name: digest for name, digest in now.items() if name not in declared}
-    write(translated, {**translated.front, "made_from": current})
-    return True
+    if declared_behind(translated) != ALL and "made_from" not in (*translated.front, *committed.front):
+        accept(page, but=declared_behind(translated))
+        print(f"{page.path}: made from the English of today")
 
 
 # --- the history ----------------------------------------------------------------------------------
 
 
-def untouched(page: Translation) -> list[str]:
-    """The stale sections of a page whose words are those of the last commit."""
-    before = digests(parse(git("show", f"HEAD:./{page.path.as_posix()}"), page.path))
-    now = digests(read(page.path))
-    return [name for name in state(page).stale if now.get(name) == before.get(name)]
-
-
 def changes(page: Translation) -> Iterator[str]:
     """How the English of the stale sections has changed since the page was made from it: a diff, as lines."""
-    stored, now = made_from(read(page.path)), read(page.english).sections
-    for name in state(page).stale:
+    stored, now = written(page).front.get("made_from") or {}, read(page.english).sections
+    for name in stale(page):
         old = past_section(page.english, name, stored.get(name))
         before = f"{name} that {page.path} was made from" if old else "nothing in the history of this clone"
         after = f"{name} in {page.english}"
@@ -234,77 +195,47 @@ def git(*arguments: object) -> str:
 # --- the command ----------------------------------------------------------------------------------
 
 
-def find_pages(slugs: list[str], language: str | None) -> list[Translation]:
-    """The translations that are asked for, all where none is; `SourceError` where one is not there."""
-    site = configuration.read()
-    slugs = [slug.removesuffix(".md") for slug in slugs]
-    for slug in slugs:
-        if slug not in site.slugs:
-            raise SourceError(f"there is no page {slug!r}{nearest(slug, site.slugs)}")
-    if language and language not in site.translations:
-        raise SourceError(f"there is no translation into {language!r}; mkdocs.yml has {', '.join(site.translations)}")
-    languages = [language] if language else sorted(site.translations)
-    return [Translation(slug, name) for slug in slugs or sorted(site.slugs) for name in languages]
-
-
 def main(arguments: list[str]) -> int:
+    site = configuration.read()
     parser = argparse.ArgumentParser(prog="nox -s translations --", description=__doc__.partition("\n")[0])
     parser.add_argument("page", nargs="*", help="such as masks/causal; all where none is named")
-    parser.add_argument("--lang", help="such as it; all where none is named")
+    parser.add_argument("--lang", choices=site.translations, help="all where none is named")
     parser.add_argument("--accept", action="store_true", help="record that these pages say what the English says now")
     parser.add_argument("--stamp", action="store_true", help="record it of new pages, which have no record yet")
     options = parser.parse_args(arguments)
     if options.accept and not (options.page and options.lang):
         parser.error("--accept: name the pages that you have mended, and their language: masks/causal --lang it")
-    pages = find_pages(options.page, options.lang)
+    slugs = [slug.removesuffix(".md") for slug in options.page] or sorted(site.slugs)
+    if unknown := set(slugs) - set(site.slugs):
+        parser.error(f"mkdocs.yml has no page {', '.join(sorted(unknown))}")
+    languages = [options.lang] if options.lang else sorted(site.translations)
+    pages = [Translation(slug, language) for slug in slugs for language in languages]
     if options.stamp:
-        stamp_new(pages)
+        for page in pages:
+            if page.path.is_file() and page.english.is_file():
+                stamp(page)
         return 0
     for page in pages if options.page else []:
-        refuse_missing(page)
-        if options.accept:
-            refuse_empty(page)
         print(*changes(page), sep="\n")
-    for page in pages if options.accept else []:
-        for name in untouched(page):
-            print(f"note: you accept {name} of {page.path}, whose words are those of the last commit")
-        accept(page)
+        if options.accept:
+            accept(page)
     print(f"{'page':34}{'lang':6}{'current':>8}  missing or behind")
     faults = [fault for page in pages for fault in listed(page)]
     print(*faults, sep="\n", file=sys.stderr)
     return int(bool(faults))
 
 
-def stamp_new(pages: list[Translation]) -> None:
-    """Stamp the new ones of some pages, and name them."""
-    for page in pages:
-        if page.path.is_file() and page.english.is_file() and stamp(page):
-            print(f"{page.path}: made from the English of today")
-
-
 def listed(page: Translation) -> Iterator[str]:
     """Print the line of a page; yield what is wrong with it."""
     try:
-        refuse_missing(page)
-        found = state(page)
-        marked = [name + (" (missing)" if name in found.missing else "") for name in found.stale]
-        marked = ["not translated"] if declared_behind(read(page.path)) == ALL else marked
-        note = "; its readers are told" if found.stale and not found.undeclared else ""
-        print(f"{page.slug:34}{page.language:6}{len(found.current):8}  {', '.join(marked) or '-'}{note}")
+        behind, declared = stale(page), declared_behind(written(page))
+        current = len(read(page.english).sections) - len(behind)
+        names = "not translated" if declared == ALL else ", ".join(behind) or "-"
+        told = "; its readers are told" if behind and (declared == ALL or set(behind) <= {*declared}) else ""
+        print(f"{page.slug:34}{page.language:6}{current:8}  {names}{told}")
         refuse_undeclared(page)
     except SourceError as error:
         yield str(error)
-
-
-def refuse_empty(page: Translation) -> None:
-    found = read(page.path)
-    if not found.front or not found.body.strip():
-        raise SourceError(f"{page.path}:1: has no front matter, or no text below it; write them first")
-
-
-def refuse_missing(page: Translation) -> None:
-    if not page.path.is_file():
-        raise SourceError(f"{page.path} is missing; write it, or let it show the English: front matter, behind: all")
 
 
 if __name__ == "__main__":

@@ -1,3 +1,5 @@
+"""Tests of the pages: one test looks at all of them and names each fault, a sentence with file, line and mend."""
+
 import pytest
 
 from tests.configuration import LANGUAGES, PAGES, ROOT, SLUGS
@@ -5,21 +7,10 @@ from tools.cells.source import SourceError, read_cells
 
 
 def pytest_generate_tests(metafunc):
-    """`page`: a slug of the nav; `slug`: one with cells; `language`: each; `translation`: each but English."""
-    translations = LANGUAGES.keys() - {"en"}
-    values = {"page": PAGES, "slug": {*SLUGS} & {*PAGES}, "language": LANGUAGES, "translation": translations}
-    for name in values:
+    """`language`: each; `translation`: each but English."""
+    for name, values in {"language": LANGUAGES.keys(), "translation": LANGUAGES.keys() - {"en"}}.items():
         if name in metafunc.fixturenames:
-            metafunc.parametrize(name, sorted(values[name]))
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_pyfunc_call(pyfuncitem):
-    """A `SourceError` says all there is to say."""
-    try:
-        return (yield)
-    except SourceError as error:
-        pytest.fail(str(error), pytrace=False)
+            metafunc.parametrize(name, sorted(values))
 
 
 @pytest.fixture
@@ -34,10 +25,30 @@ def refuse():
 
 
 @pytest.fixture
+def every_page(refuse):
+    """Call a function with each page of the nav, and fail with what it refuses."""
+
+    def every_page(look, pages=PAGES):
+        refuse(sentence for page in pages if (sentence := refused(look, page)))
+
+    return every_page
+
+
+def refused(look, page):
+    """What a function says against a page: the message of its `SourceError`, or of an assertion."""
+    try:
+        look(page)
+    except (SourceError, AssertionError) as error:
+        return str(error) if isinstance(error, SourceError) else f"{page}: {error}"
+    return None
+
+
+@pytest.fixture
 def root():
     return ROOT
 
 
-@pytest.fixture
-def cells(root, slug):
-    return read_cells(root / f"snippets/{slug}.md")
+@pytest.fixture(scope="session")
+def cells():
+    """The cells of each snippet file of the nav, by its slug."""
+    return {slug: read_cells(ROOT / f"snippets/{slug}.md") for slug in SLUGS if slug in PAGES}

@@ -15,97 +15,81 @@ ALLOWED_IN_LABS = ALLOWED_IMPORTS | {"matplotlib"} | sys.stdlib_module_names
 ALLOWED_ON = {"foundations/einsum": ALLOWED_IMPORTS | {"einops"}}  # where another package is the subject
 
 
-def test_every_cell_is_shown_once_and_in_order(slug, cells, language):
-    includes = read_includes(page_file(language, slug))
-    assert [(include.slug, include.name) for include in includes] == [(slug_of(cell.path), cell.name) for cell in cells]
+def test_every_cell_is_shown_once_and_in_order(cells, language, every_page):
+    def look(page):
+        shown = [(include.slug, include.name) for include in read_includes(page_file(language, page))]
+        wanted = [(slug_of(cell.path), cell.name) for cell in cells.get(page, [])]
+        assert shown == wanted, page_file(language, page)
+
+    every_page(look)
 
 
-def test_an_include_stands_between_empty_lines(page, language):
-    lines = [*page_file(language, page).read_text("utf-8").splitlines(), ""]
-    for number, line in enumerate(lines):
-        if INCLUDE.fullmatch(line):
-            assert lines[number - 1] == lines[number + 1] == "", f"line {number + 1}"
-
-
-def test_the_blocks_of_a_page_are_commands(page, language):
+def test_what_is_code_on_a_page_is_a_cell_between_empty_lines_or_a_command(language, every_page):
     """Python in a page would be neither run nor shared between the languages; a comment could hide a cell."""
-    text = page_file(language, page).read_text("utf-8")
-    fences = [fence for fence in re.findall(r"^\W*?(?:`{3,}|~{3,})(.*)$", text, re.M) if fence]
-    assert set(fences) <= {"sh"}
-    assert not re.search("<!--|<pre|<code|<script", text)
+
+    def look(page):
+        path = page_file(language, page)
+        text = path.read_text("utf-8")
+        lines = [*text.splitlines(), ""]
+        for number, line in enumerate(lines):
+            alone = lines[number - 1] == "" == lines[number + 1] if INCLUDE.fullmatch(line) else True
+            assert alone, f"{path}:{number + 1}: a cell has an empty line above it and one below"
+        fences = [fence for fence in re.findall(r"^\W*?(?:`{3,}|~{3,})(.*)$", text, re.M) if fence]
+        assert set(fences) <= {"sh"}, path
+        assert not re.search("<!--|<pre|<code|<script", text), path
+
+    every_page(look)
 
 
-def test_a_cell_is_short(cells):
-    for cell in cells:
-        assert cell.code.count("\n") <= 25, cell.name
+def test_a_cell_keeps_the_style_of_the_house(cells, refuse):
+    refuse(
+        f"{cell.path}:{cell.fence}: {cell.name} {fault}"
+        for slug, found in cells.items()
+        for cell in found
+        for fault in (*faults_of_code(slug, cell), *faults_of_output(slug, cell))
+    )
 
 
-def test_an_output_is_short_and_narrow(cells):
-    for cell in cells:
-        rows = (cell.output or "").splitlines()
-        assert len(rows) <= 10, f"{cell.name}: {len(rows)} rows"
-        assert max(map(len, rows), default=0) <= 79, cell.name
-
-
-def test_the_names_of_rows_and_columns_fit_what_is_printed(cells):
-    for cell in cells:
-        refuse_misfit(cell)
-
-
-def test_a_lab_names_no_rows_since_its_page_would_not_show_them(slug, cells):
-    assert not slug.startswith("labs/") or not any(cell.rows or cell.columns for cell in cells)
-
-
-def test_an_output_prints_few_decimals(cells):
-    """Python's own print of a float has more digits than another machine agrees with."""
-    for cell in cells:
-        assert not re.search(r"\.\d{7}", cell.output or ""), cell.name
-
-
-def test_an_output_prints_something(cells):
-    for cell in cells:
-        assert cell.output is None or cell.output.strip(), cell.name
-
-
-def test_a_reader_needs_nothing_but_torch(slug, cells):
+def faults_of_code(slug, cell):
+    """Short, for a reader who has nothing but torch, and with the letters of the legend for its sizes."""
+    nodes = list(ast.walk(ast.parse(cell.code)))
+    if cell.code.count("\n") > 25:
+        yield "has more than 25 lines"
+    imported = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
     allowed = ALLOWED_IN_LABS if slug.startswith("labs/") else ALLOWED_ON.get(slug, ALLOWED_IMPORTS)
-    for cell in cells:
-        for node in ast.walk(ast.parse(cell.code)):
-            if isinstance(node, ast.Import):
-                assert {alias.name.partition(".")[0] for alias in node.names} <= allowed, cell.name
-            elif isinstance(node, ast.ImportFrom):
-                assert node.module.partition(".")[0] in allowed, cell.name
+    for name in imported:
+        if name.partition(".")[0] not in allowed:
+            yield f"imports {name}; a reader has torch alone"
+    names = {node.id for node in nodes if isinstance(node, ast.Name)}
+    for name in names - LEGEND - {"F"}:
+        if re.fullmatch(r"[A-Z][a-z]{0,2}\d?", name):
+            yield f"has the size {name}, which is no letter of the legend"
+    if cell.needs and (cell.needs != "cuda" or slug.startswith("labs/")):
+        yield f"needs {cell.needs}; no job has it"
 
 
-def test_sizes_wear_the_letters_of_the_legend(cells):
-    for cell in cells:
-        names = {node.id for node in ast.walk(ast.parse(cell.code)) if isinstance(node, ast.Name)}
-        capitals = {name for name in names if re.fullmatch(r"[A-Z][a-z]{0,2}\d?", name)}
-        assert capitals <= LEGEND | {"F"}, cell.name
+def faults_of_output(slug, cell):
+    """Narrow, short, with few decimals: Python's own print of a float has more than another machine agrees with."""
+    refuse_misfit(cell)
+    rows = (cell.output or "").splitlines()
+    if len(rows) > 10 or max(map(len, rows), default=0) > 79:
+        yield "prints more than 10 rows or 79 columns"
+    if re.search(r"\.\d{7}", cell.output or ""):
+        yield "prints a number with seven decimals"
+    if cell.output is not None and not cell.output.strip():
+        yield "has an empty output"
+    if slug.startswith("labs/") and (cell.rows or cell.columns):
+        yield "names rows or columns, which the page of a lab does not show"
 
 
-def test_a_cell_needs_no_device_but_the_one_that_a_job_has(slug, cells):
-    needed = {cell.needs for cell in cells if cell.needs}
-    assert needed <= ({"cuda"} if not slug.startswith("labs/") else set())
-
-
-def test_a_page_without_cells_of_its_own_shows_none(root, page, language):
-    own = (root / f"snippets/{page}.md").is_file()
-    assert own or read_includes(page_file(language, page)) == []
-
-
-def test_the_record_is_that_of_these_cells(root, slug, cells):
+def test_the_record_is_that_of_these_cells(root, cells, refuse):
     """Of the device that a cell needs, the CPU for most; a cell that has not run there yet shows no output."""
-    shown = [cell for cell in cells if cell.output or not cell.needs]
-    for device in {cell.needs or "cpu" for cell in shown}:
-        page = read_record(root / f"verified/{device}.json").get(slug)
-        wanted = {cell.name for cell in shown if (cell.needs or "cpu") == device}
-        stale = wanted - {cell.name for cell in still_verified(page, cells, device)}
-        mend = f"update -- {slug}" if device == "cpu" else f"gpu -- --update snippets/{slug}.md"
-        assert not stale, f"these cells were not verified on {device} since they changed: nox -s {mend}"
-
-
-def test_a_record_names_no_page_that_is_gone(root):
-    for record in root.glob("verified/*.json"):
-        for slug in read_record(record):
-            assert (root / f"snippets/{slug}.md").is_file(), f"{record.name} names {slug}"
+    for device in ("cpu", "cuda"):
+        pages = read_record(root / f"verified/{device}.json")
+        refuse(f"verified/{device}.json names {slug}, which is gone" for slug in pages.keys() - cells.keys())
+        for slug, found in cells.items():
+            ran = {cell.name for cell in still_verified(pages.get(slug), found, device)}
+            shown = {cell.name for cell in found if (cell.needs or "cpu") == device and (cell.output or not cell.needs)}
+            mend = f"update -- {slug}" if device == "cpu" else f"gpu -- --update snippets/{slug}.md"
+            refuse(f"{slug}:{name} has not run on {device} since it changed: nox -s {mend}" for name in shown - ran)

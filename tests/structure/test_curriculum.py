@@ -1,7 +1,5 @@
 """Every page says on which pages it builds: the nearest of those before it, and in English alone."""
 
-import pytest
-
 from tests.configuration import PAGES, ROOT, SLUGS
 from tools.markdown import read
 
@@ -14,20 +12,21 @@ def beneath(page):
     return {other for base in SAID.get(page) or () for other in (base, *beneath(base))}
 
 
-def test_a_page_with_cells_says_on_what_it_builds_and_no_other_does(page):
-    mend = "write" if page in SLUGS else "take out"
-    assert (SAID[page] is not None) == (page in SLUGS), f"docs/en/{page}.md:1: {mend} `builds_on: [chapter/page]`"
+def test_a_page_with_cells_and_no_other_builds_on_the_nearest_pages_before_it(every_page):
+    """What these build on is beneath it already, and would draw an arc that says nothing."""
+
+    def look(page):
+        said, at = SAID[page], f"docs/en/{page}.md:1: `builds_on: [chapter/page]`"
+        assert (said is not None) == (page in SLUGS), f"{at} stands on a page with cells, and on no other"
+        for base in said or ():
+            assert base in PAGES[: PAGES.index(page)], f"{at} names pages before this one, and not {base}"
+            assert not any(base in beneath(other) for other in said), f"{at}: {base} is beneath another of them"
+        assert said or said is None or page == FIRST, f"{at} names nothing"
+        assert len(set(said or ())) == len(said or ()), f"{at} names one twice"
+
+    every_page(look)
 
 
-@pytest.mark.parametrize("name", [page for page in PAGES if SAID[page] is not None])
-def test_a_page_builds_on_the_nearest_pages_before_it(name):
-    """What they build on is beneath it already, and would draw an arc that says nothing."""
-    said = SAID[name]
-    assert [base for base in said if base not in PAGES[: PAGES.index(name)]] == []
-    assert [base for base in said if any(base in beneath(other) for other in said)] == []
-    assert len(set(said)) == len(said)
-    assert said or name == FIRST
-
-
-def test_a_translation_takes_it_from_the_english_page(page, translation):
-    assert "builds_on" not in read(ROOT / f"docs/{translation}/{page}.md").front
+def test_a_translation_takes_it_from_the_english_page(translation, refuse):
+    paths = [ROOT / f"docs/{translation}/{page}.md" for page in PAGES]
+    refuse(f"{path}:1: take out `builds_on`" for path in paths if "builds_on" in read(path).front)

@@ -1,7 +1,5 @@
 """Each translation says the terms that the glossary chose for its language, and no word that it avoids."""
 
-from functools import cache
-
 import pytest
 
 from tests.configuration import LANGUAGES, PAGES, ROOT, page_file
@@ -9,27 +7,31 @@ from tools.cells.source import SourceError
 from tools.glossary import Glossary, prose_of, refuse_other_terms
 from tools.markdown import read
 
-project_glossary = cache(lambda: Glossary(ROOT / "languages/glossary.csv"))
-FOR_READERS = [term for term in project_glossary().terms if term.says("en")]
-TRANSLATED = [
-    (slug, language) for slug in PAGES for language in LANGUAGES if "en" not in page_file(language, slug).parts
-]
+PROJECT = Glossary(ROOT / "languages/glossary.csv")
 
 
-@pytest.mark.parametrize(("name", "other"), TRANSLATED)
-def test_a_translation_says_the_terms_of_the_glossary(name, other):
-    refuse_other_terms(page_file("en", name), page_file(other, name), other, project_glossary())
+def test_a_translation_says_the_terms_of_the_glossary(translation, every_page):
+    translated = [page for page in PAGES if translation in page_file(translation, page).parts]
+    every_page(
+        lambda page: refuse_other_terms(page_file("en", page), page_file(translation, page), translation, PROJECT),
+        translated,
+    )
 
 
-@pytest.mark.parametrize("term", FOR_READERS, ids=lambda term: term.id)
-def test_a_term_for_readers_is_introduced_where_the_glossary_says(term):
+def test_a_term_for_readers_is_introduced_where_the_glossary_says(refuse):
+    refuse(f"{PROJECT.path}:{term.line}: {fault}" for term in PROJECT.terms if term.says("en") for fault in wrong(term))
+
+
+def wrong(term):
     name, _, section = term.cells["where"].partition("#")
-    parts = prose_of(read(page_file("en", name)), set())
-    assert section in parts
-    assert any(term == said for part in parts.values() for _, _, said in project_glossary().english(part))
-    for other in LANGUAGES:
-        assert 0 < len(term.says(other)) <= 130
-        assert term.says(other)[-1] in ".。"
+    parts = prose_of(read(page_file("en", name)))
+    if section not in parts:
+        yield f"{name} has no section {section!r}"
+    if not any(term == said for part in parts.values() for _, _, said in PROJECT.english(part)):
+        yield f"{name} does not say {term.id!r}"
+    for language in LANGUAGES:
+        if len(term.says(language)) > 130 or term.says(language)[-1] not in ".。":
+            yield f"`says_{language}` is no sentence of at most 130 characters"
 
 
 # --- on small pages -------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from tests.configuration import PAGES
 from tools import configuration
 
 TESTS = "tests/pages/masks/test_a_b.py"
@@ -38,21 +39,14 @@ def missing(root):
 
 
 def missing_tests(root, slugs):
-    tests = {slug: root / "tests/pages" / test_file(slug) for slug in slugs}
+    folder, wanted = root / "tests/pages", set()
     for slug in sorted(slugs):
-        if not tests[slug].is_file():
-            yield f"{tests[slug]}: write here what {slug} claims"
-    for path in below(root / "tests/pages", "test_*.py").values():
-        if path not in tests.values():
-            yield f"{path}: there are no cells that it could test; is it named like its page?"
-
-
-def test_file(slug):
-    chapter, _, name = slug.rpartition("/")
-    return f"{chapter}/test_{name.replace('-', '_')}.py"
-
-
-test_file.__test__ = False
+        chapter, _, name = slug.rpartition("/")
+        wanted.add(path := folder / chapter / f"test_{name.replace('-', '_')}.py")
+        if not path.is_file():
+            yield f"{path}: write here what {slug} claims"
+    for path in {*folder.rglob("test_*.py")} - wanted:
+        yield f"{path}: there are no cells that it could test; is it named like its page?"
 
 
 def missing_pages(folder, site):
@@ -106,8 +100,8 @@ def test_what_belongs_to_no_page_is_named(small, more):
     assert any(sentence.startswith((f"{small / more}: ", f"{small}/docs/de: ")) for sentence in missing(small))
 
 
-def test_names_are_meanings(page):
-    assert re.fullmatch(r"[a-z]+(-[a-z]+)*(/[a-z]+(-[a-z]+)*)*", page)
+def test_names_are_meanings():
+    assert [page for page in PAGES if not re.fullmatch(r"[a-z]+(-[a-z]+)*(/[a-z]+(-[a-z]+)*)*", page)] == []
 
 
 def test_everything_that_a_session_installs_is_pinned(root):

@@ -5,8 +5,6 @@ from functools import cache
 from html import unescape
 from xml.etree import ElementTree
 
-import pytest
-
 from tests.configuration import LANGUAGES, ROOT, SITE, SLUGS, flat
 from tools.glossary import Glossary, Prose, read_rows
 from tools.markdown import read
@@ -61,7 +59,6 @@ def said(picture, as_code):
             yield words
 
 
-@cache
 def code_words():
     """Every word of the code in the sentences of all pages, and of their cells, outputs and names of rows."""
     pages = ROOT.glob("docs/en/**/*.md")
@@ -70,13 +67,12 @@ def code_words():
     return set(LETTERS.findall(" ".join(texts)))
 
 
-@pytest.mark.parametrize("picture", PICTURES, ids=lambda path: path.stem)
-def test_a_word_in_a_picture_is_marked_as_code_or_stands_in_the_table(picture):
+def test_a_word_in_a_picture_that_is_marked_as_code_is_in_the_code():
     """<text class="code"> says the same in every language; languages/pictures.csv has the words of all others."""
-    assert set(said(picture, as_code=False)) - WORDS.keys() == set()
-    assert set(LETTERS.findall(" ".join(said(picture, as_code=True)))) - code_words() == NOT_IN_CELLS.get(
-        picture.stem, set()
-    )
+    known = code_words()
+    for picture in PICTURES:
+        words = set(LETTERS.findall(" ".join(said(picture, as_code=True))))
+        assert words - known == NOT_IN_CELLS.get(picture.stem, set()), picture
 
 
 @cache
@@ -88,10 +84,10 @@ def written(slug):
     return {unescape(text) for text in texts if LETTERS.search(text)}
 
 
-@pytest.mark.parametrize("lab", LABS)
-def test_a_text_in_a_figure_of_a_lab_stands_in_the_table_or_is_kept(lab):
+def test_a_text_in_a_figure_of_a_lab_stands_in_the_table_or_is_kept():
     """A token, a name of the code and a unit are the same in every language."""
-    assert written(lab) - WORDS.keys() == set(filter(None, KEPT[lab].split("|")))
+    for lab in LABS:
+        assert written(lab) - WORDS.keys() == set(filter(None, KEPT[lab].split("|"))), lab
 
 
 def test_every_picture_is_on_a_page():
@@ -107,17 +103,14 @@ def test_every_word_of_the_pictures_is_in_one_and_has_its_translation(translatio
     assert {word for word in WORDS if translated[word] == word} == SAME_IN_PICTURES.get(translation, set())
 
 
-def test_the_words_of_the_pictures_are_the_terms_of_the_glossary(translation):
-    refuse_other_words(translation, words_of_pictures(TABLE, translation))
-
-
-def refuse_other_words(language, translated):
+def test_the_words_of_pictures_and_explorers_are_the_terms_of_the_glossary(translation):
     glossary = Glossary(ROOT / "languages/glossary.csv")
-    for word, words in translated.items():
+    translated = {row["en"]: row[translation] for row in read_rows(EXPLORERS)}
+    for word, words in [*words_of_pictures(TABLE, translation).items(), *translated.items()]:
         prose = Prose(1, words)
         for _, _, term in glossary.english(Prose(1, word)):
-            assert any(glossary.chosen(prose, language, term)), f"{word}: wanted {term.cells[language]}"
-        assert not any(glossary.avoided(prose, language)), f"{word}: {words} is to be avoided"
+            assert any(glossary.chosen(prose, translation, term)), f"{word}: wanted {term.cells[translation]}"
+        assert not any(glossary.avoided(prose, translation)), f"{word}: {words} is to be avoided"
 
 
 def test_the_words_of_the_explorers_are_there_in_every_language_with_the_same_places(translation):
@@ -134,7 +127,3 @@ def test_every_word_of_the_explorers_is_used_and_there_once():
     used = "".join(path.read_text("utf-8") for path in users)
     assert len(keys) == len(set(keys))
     assert set(re.findall(r"\bwords\.(\w+)", used)) <= set(keys) <= set(re.findall(r"\w+", used))
-
-
-def test_the_words_of_the_explorers_are_the_terms_of_the_glossary(translation):
-    refuse_other_words(translation, {row["en"]: row[translation] for row in read_rows(EXPLORERS)})
