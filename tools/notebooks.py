@@ -50,7 +50,7 @@ def notebook(
 def code_cells(cell: Cell, folded: bool, figures: Mapping, ran_on: Mapping) -> Iterator[NotebookNode]:
     """A cell and its outputs; a text below says where it ran, if that is said of it."""
     # One that needs a device fails elsewhere, and the notebook runs on.
-    metadata = {"tags": ["raises-exception"]} if cell.needs else {}
+    metadata: dict[str, object] = {"tags": ["raises-exception"]} if cell.needs else {}
     metadata |= {"jupyter": {"source_hidden": True}} if folded else {}
     outputs = [v4.new_output("stream", text=cell.output)] if cell.output else []
     outputs += figures.get(cell.name, [])

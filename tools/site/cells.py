@@ -61,7 +61,8 @@ class Fences:
 
         `ran_on` are sentences that stand below some of them, by their names; `text` are the words of the language.
         """
-        self.cells, self.above, self.ran_on, self.text = deque(cells), None, ran_on, text
+        self.above: Cell | None = None
+        self.cells, self.ran_on, self.text = deque(cells), ran_on, text
 
     def draw(self, source, language, *args, **kwargs) -> str:
         """A block as HTML."""

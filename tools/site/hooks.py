@@ -25,7 +25,7 @@ from tools.site.terms import Terms
 
 # static-i18n makes anew what mkdocs-jupyter made of a notebook: without this, its raw JSON is published as the page.
 if ".ipynb" not in utils.markdown_extensions:
-    utils.markdown_extensions += (".ipynb",)
+    utils.markdown_extensions += (".ipynb",)  # type: ignore[assignment]  # MkDocs says how many there are
 
 for chatty in ("static_i18n", "jupyter"):
     logging.getLogger(f"mkdocs.plugins.mkdocs_{chatty}").setLevel(logging.WARNING)

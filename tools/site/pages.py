@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from posixpath import dirname, join, normpath
+from typing import Any
 from urllib.parse import urljoin
 
 from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import File, Files
+from mkdocs.structure.files import Files
 from mkdocs.structure.nav import Navigation
 
 from tools import markdown, notebooks
@@ -15,6 +16,8 @@ from tools.cells.source import Cell, SourceError, resolve
 from tools.site import badges, plain
 from tools.site.checks import refuse_slips
 from tools.site.files import ROOT, own_cells, relative, text
+
+I18nFile = Any  # a file of MkDocs with what static-i18n puts on it: its locale, its path without the language
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class Edition:
 def read_edition(nav: Navigation, config: MkDocsConfig, files: Files, language: str) -> Edition:
     """Read all pages of a language; `SourceError` where one is not as it must be, or not there."""
     records = badges.records(relative(ROOT / "verified"))
-    order = [page.file for page in nav.pages]
+    order: list[I18nFile] = [page.file for page in nav.pages]
     others = [file for file in files.documentation_pages() if file not in order]
     for file in order:
         if file.locale != language:  # static-i18n would show the English page
@@ -80,7 +83,7 @@ def read_edition(nav: Navigation, config: MkDocsConfig, files: Files, language: 
     return Edition(pages, {page.slug: page for page in known(nav.pages)}, chapters, known(nav.items))
 
 
-def read_page(file: File, config: MkDocsConfig, files: Files, records: Mapping) -> SitePage:
+def read_page(file: I18nFile, config: MkDocsConfig, files: Files, records: Mapping) -> SitePage:
     """What the site knows of a page."""
     slug, words, address = (
         file.norm_src_uri.rpartition(".")[0],
@@ -110,7 +113,7 @@ def read_page(file: File, config: MkDocsConfig, files: Files, records: Mapping) 
     )
 
 
-def texts(file: File, slug: str, config: MkDocsConfig) -> tuple[markdown.Page, markdown.Page, markdown.Page]:
+def texts(file: I18nFile, slug: str, config: MkDocsConfig) -> tuple[markdown.Page, markdown.Page, markdown.Page]:
     """A page as it is written, the page whose text it shows, and the English page; that of a lab is its Markdown."""
     path, english = (
         relative(Path(at).with_suffix(".md")) for at in (file.abs_src_path, f"{config.docs_dir}/en/{slug}")
@@ -122,7 +125,7 @@ def texts(file: File, slug: str, config: MkDocsConfig) -> tuple[markdown.Page, m
     return written, source, original
 
 
-def linking(file: File, config: MkDocsConfig, files: Files) -> Callable[[str], str]:
+def linking(file: I18nFile, config: MkDocsConfig, files: Files) -> Callable[[str], str]:
     """What makes a whole address of the target of a link that leads from a page to another file."""
 
     def absolute(target: str) -> str:

@@ -68,9 +68,12 @@ def own(code: str, tree: ast.Module) -> Iterator[str]:
     """The names that some code defines for readers."""
     lines = code.splitlines()
     for node in tree.body:
-        says_shapes = isinstance(node, ast.FunctionDef) and "# (" in "\n".join(lines[node.lineno - 1 : node.end_lineno])
-        if says_shapes or isinstance(node, ast.ClassDef):
+        if isinstance(node, ast.ClassDef) or (isinstance(node, ast.FunctionDef) and has_shapes(lines, node)):
             yield node.name
+
+
+def has_shapes(lines: Sequence[str], node: ast.FunctionDef) -> bool:
+    return any("# (" in line for line in lines[node.lineno - 1 : node.end_lineno])
 
 
 def used(node: ast.AST, meant: Mapping[str, str]) -> Iterator[str]:
