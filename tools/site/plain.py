@@ -28,6 +28,8 @@ def page(source: Page, address: str, link: Callable[[str], str], ran_on: Mapping
         target = f"{address}{piece.text}" if piece.text.startswith("#") else link(piece.text)
         for line in range(block.line, block.end):
             lines[line] = lines[line].replace(f"]({piece.text})", f"]({target})")
+        if "id" in piece.attributes:  # an explorer; here it is a link to the page that has it
+            lines[block.line] = lines[block.line].partition("){")[0] + ")"
     body = "\n".join([*lines[source.first_line :], ""]).lstrip("\n")
     body = re.sub(rf"^!(\[[^\]]+\]\({re.escape(address)}#)", r"\1cell-", body, flags=re.M)
     return with_cells(body, options, ran_on)
