@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from tools.cells.source import SourceError, read_text
+from tools.cells.source import read_text
 
 MKDOCS = Path("mkdocs.yml")
 
@@ -41,26 +41,17 @@ class Configuration:
 
 
 def read(path: Path = MKDOCS) -> Configuration:
-    """What mkdocs.yml says; `SourceError` where it is not there, or no YAML."""
-    if not Path(path).is_file():
-        raise SourceError(f"{path} is missing; run this at the top of the project")
-    return parse(read_text(path), path)
+    """What mkdocs.yml says."""
+    return parse(read_text(path))
 
 
 @functools.lru_cache(maxsize=8)
-def parse(text: str, path: Path) -> Configuration:
-    try:
-        settings = yaml.load(text, Loader)
-        [i18n] = [plugin["i18n"] for plugin in settings["plugins"] if isinstance(plugin, dict) and "i18n" in plugin]
-        languages = {language["locale"]: language for language in i18n["languages"]}
-        nav = settings["nav"]
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        raise SourceError(f"{path}:{mark.line + 1 if mark else 1}: not YAML: {error.__class__.__name__}") from None
-    except (KeyError, TypeError, ValueError):
-        raise SourceError(f"{path}:1: there is no nav, or no `plugins: i18n: languages:`") from None
-    chapters = (name for item in nav if isinstance(item, dict) for name in item)
-    return Configuration(languages, tuple(files_of(nav)), tuple(chapters))
+def parse(text: str) -> Configuration:
+    settings = yaml.load(text, Loader)
+    [i18n] = [plugin["i18n"] for plugin in settings["plugins"] if isinstance(plugin, dict) and "i18n" in plugin]
+    languages = {language["locale"]: language for language in i18n["languages"]}
+    chapters = (name for item in settings["nav"] if isinstance(item, dict) for name in item)
+    return Configuration(languages, tuple(files_of(settings["nav"])), tuple(chapters))
 
 
 def files_of(item: Any) -> Iterator[str]:

@@ -28,10 +28,9 @@ import yaml
 from tools import configuration
 from tools.cells.record import write_atomically
 from tools.cells.source import SourceError
-from tools.markdown import ALL, TOP, Page, parse, read
+from tools.markdown import ALL, OF_ONE_LANGUAGE, TOP, Page, parse, read
 
 DOCS = Path("docs")
-NO_WORDS = ("behind", "builds_on", "glossary", "made_from")  # fields that hold nothing to translate
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ class Translation:
 def digests(page: Page) -> dict[str, str]:
     """A digest of the words of each section of a page; the fields above it belong to the first."""
     said = {name: section.text for name, section in page.sections.items()}
-    fields = {key: page.front[key] for key in page.front if key not in NO_WORDS}
+    fields = {key: page.front[key] for key in page.front if key not in OF_ONE_LANGUAGE}
     said[TOP] = f"---\n{fields_as_text(fields)}---\n{said[TOP]}"
     return {name: hashlib.sha256(" ".join(text.split()).encode()).hexdigest()[:12] for name, text in said.items()}
 
@@ -78,8 +77,8 @@ def declared_behind(page: Page) -> str | list[str]:
     """The sections that a page declares to be behind, or `ALL`; `SourceError` where it does so in another way."""
     behind = page.front.get("behind", [])
     if behind != ALL and not (isinstance(behind, list) and all(isinstance(name, str) for name in behind)):
-        line = page.lines_of_front["behind",]
-        raise SourceError(f"{page.path}:{line}: `behind` is {behind!r}; write `behind: [one, two]`, or `behind: all`")
+        at = f"{page.path}:{page.line_of('behind')}"
+        raise SourceError(f"{at}: `behind` is {behind!r}; write `behind: [one, two]`, or `behind: all`")
     return behind
 
 
@@ -108,8 +107,8 @@ def refuse_undeclared(page: Translation) -> None:
             f"or tell its readers, in the front matter: behind: [{names}]"
         )
     if needless := [name for name in declared if name not in behind]:
-        line = translated.lines_of_front["behind",]
-        raise SourceError(f"{page.path}:{line}: {', '.join(needless)} is as the English is; take it out of `behind`")
+        at = f"{page.path}:{translated.line_of('behind')}"
+        raise SourceError(f"{at}: {', '.join(needless)} is as the English is; take it out of `behind`")
 
 
 # --- writing --------------------------------------------------------------------------------------

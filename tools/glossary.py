@@ -232,7 +232,9 @@ def faults(original: Page, translation: Page, language: str, glossary: Glossary)
     """What is wrong with the terms of a translation: a sentence for each, behind `section-id/term-id`."""
     both = names(original) & names(translation)
     ours, theirs = prose_of(original, both), prose_of(translation, both)
-    for name, prose in (theirs | description(translation)).items():
+    shown = str(translation.front.get("description", ""))  # by search engines
+    theirs["description"] = Prose(translation.line_of("description"), shown)
+    for name, prose in theirs.items():
         for line, words, term in glossary.avoided(prose, language):
             wanted, there = f"{term.cells[language]!r} for {term.cells['en']!r}", f"{glossary.path}:{term.line}"
             yield f"{name}/{term.id}", f"{translation.path}:{line}: found {words!r}, wanted {wanted} ({there})"
@@ -245,12 +247,6 @@ def faults(original: Page, translation: Page, language: str, glossary: Glossary)
                 yield f"{name}/{term.id}", f"{translation.path}:{prose.line}: {wanted}"
 
 
-def description(page: Page) -> dict[str, Prose]:
-    """What a search engine shows of a page."""
-    said = page.front.get("description")
-    return {"description": Prose(page.lines_of_front["description",], str(said))} if said else {}
-
-
 def refuse_other_terms(original: Path, translation: Path, language: str, glossary: Glossary) -> None:
     """`SourceError` naming each term that a translation lacks or avoids, and each exception that excuses nothing."""
     if language not in glossary.terms[0].cells:
@@ -260,7 +256,7 @@ def refuse_other_terms(original: Path, translation: Path, language: str, glossar
     found = list(faults(read(original), page, language, glossary))
     sentences = [sentence for key, sentence in found if key not in excused]
     for key, reason in excused.items():
-        at = f"{translation}:{page.lines_of_front['glossary', key]}: the exception {key!r}"
+        at = f"{translation}:{page.line_of('glossary', key)}: the exception {key!r}"
         if key not in dict(found):
             sentences.append(f"{at} excuses nothing; take it out")
         elif not REASON.fullmatch(str(reason)):

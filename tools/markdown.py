@@ -27,6 +27,7 @@ from tools.cells.source import INCLUDE, SourceError, read_text, split_lines
 
 TOP = "top"  # the section above the first heading with an id
 ALL = "all"  # `behind: all` in the front matter: the page has no text of its own yet
+OF_ONE_LANGUAGE = ("behind", "builds_on", "glossary", "made_from")  # fields with nothing to translate
 ID = re.compile(r" *\{#([\w-]+)\}$")
 BLOCKS = {
     "admonition_open": "admonition",
@@ -132,9 +133,13 @@ class Page:
         """The Markdown below the front matter."""
         return "\n".join(self.text.split("\n")[self.first_line - 1 :])
 
+    def line_of(self, *keys: str) -> int:
+        """The line of a field above the page, or of an entry of one; the first where it is not there."""
+        return self.lines_of_front.get(keys, 1)
+
     @property
     def title(self) -> str:
-        return next((block.words for block in self.of("heading") if block.text == "#"), "")
+        return self.sections[TOP].title
 
     def of(self, *kinds: str) -> Iterator[Block]:
         """The blocks of some kinds, in order."""

@@ -6,20 +6,18 @@ from itertools import zip_longest
 from pathlib import Path
 
 from tools.cells.source import SourceError
-from tools.markdown import Page, Piece, read
+from tools.markdown import OF_ONE_LANGUAGE, Page, Piece, read
 
-OF_ONE_LANGUAGE = ("behind", "builds_on", "glossary", "made_from")  # fields of English pages, or of translated ones
 BLOCKS = ("heading", "cell", "code block", "admonition", "table row", "list item")
 PIECES = ("formula", "picture", "link")
 FIELD = "front matter key"
 SENTENCES = ("heading", "title", "paragraph")
-LETTERS = re.compile(r"[^\W\d_]+")
 
 
 def parts(page: Page) -> dict[str, list[tuple[int, str]]]:
     """For each kind of part those of a page in order, each as its line and what is the same in every language."""
     found: dict[str, list[tuple[int, str]]] = {kind: [] for kind in (FIELD, *BLOCKS, *PIECES)}
-    found[FIELD] = [(page.lines_of_front[key,], key) for key in page.front if key not in OF_ONE_LANGUAGE]
+    found[FIELD] = [(page.line_of(key), key) for key in page.front if key not in OF_ONE_LANGUAGE]
     for block in page.blocks:
         if block.kind in found:
             found[block.kind].append((block.line, block.text))
@@ -80,11 +78,9 @@ def refuse_english(original: Path, translation: Path, kept: set[str]) -> None:
 
 def sentences(page: Page) -> Iterator[tuple[int, str]]:
     """What each part of a page says, in small letters and without code and formulas, with its line."""
-    said = (
-        [(page.lines_of_front["description",], str(page.front["description"]))] if "description" in page.front else []
-    )
+    said = [(page.line_of("description"), str(page.front.get("description", "")))]
     for block in page.of(*SENTENCES):
         said.append((block.line, " ".join(piece.text for piece in block.pieces if piece.kind == "words")))
     for line, words in said:
-        if LETTERS.search(words):
+        if re.search(r"[^\W\d_]", words):
             yield line, " ".join(words.lower().split())

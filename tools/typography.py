@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from collections.abc import Iterator
 from pathlib import Path
 from string import ascii_letters, digits
 
@@ -159,9 +160,8 @@ class Shown:
         self.text = ""
         self.lines: list[int] = []
         self.objects: dict[int, str] = {}
-        if "description" in page.front:
-            self.line = page.lines_of_front["description",]
-            self.add_words(str(page.front["description"]))
+        self.line = page.line_of("description")
+        self.add_words(str(page.front.get("description", "")))
         for block in page.blocks:
             self.line = block.line
             self.add("\n\n")
@@ -218,22 +218,17 @@ def violations(shown, rules):
             yield span.start, before + match[0] + after, before + instead + after
 
 
-def in_page(path: Path, language: str) -> list[str]:
+def in_page(path: Path, language: str) -> Iterator[str]:
     """The violations in a page, each a sentence."""
-    return [sentence(path, *violation) for violation in check(read_text(path), language)]
+    for line, old, new in check(read_text(path), language):
+        yield f"{path}:{line}: found {old!r}, wanted {new!r}"
 
 
-def in_site(path: Path, language: str) -> list[str]:
+def in_site(path: Path, language: str) -> Iterator[str]:
     """The violations in what mkdocs.yml says in a language, each a sentence."""
-    return [
-        sentence(path, node.start_mark.line + line, old, new)
-        for node in words(yaml.compose(read_text(path)), language)
-        for line, old, new in check(node.value, language)
-    ]
-
-
-def sentence(path, line, old, new):
-    return f"{path}:{line}: found {old!r}, wanted {new!r}"
+    for node in words(yaml.compose(read_text(path)), language):
+        for line, old, new in check(node.value, language):
+            yield f"{path}:{node.start_mark.line + line}: found {old!r}, wanted {new!r}"
 
 
 def words(node, language, inside=False):

@@ -58,7 +58,7 @@ def test_a_picture_that_is_none_or_holds_a_script_is_refused(tmp_path, drawing):
 
 def test_a_word_of_the_pictures_with_a_comma_too_many_is_refused(tmp_path):
     (tmp_path / "pictures.csv").write_text("en,it\nkeys,chiavi,no\n", encoding="utf-8")
-    with pytest.raises(SourceError, match=r"pictures\.csv:2: found 3 cells, wanted 2; put a cell"):
+    with pytest.raises(SourceError, match=r"pictures\.csv:2: has not one cell for each column; put one"):
         words_of_pictures(tmp_path / "pictures.csv", "it")
 
 

@@ -152,7 +152,7 @@ def test_the_words_of_the_site_are_read_in_the_block_of_the_language(tmp_path):
 """,
         encoding="utf-8",
     )
-    assert in_site(path, "it") == [
+    assert [*in_site(path, "it")] == [
         f"{path}:8: found \"L'attenzio\", wanted 'L’attenzio'",
         f"{path}:9: found \"Perche' no\", wanted 'Perché no'",
     ]
