@@ -78,7 +78,7 @@ def test_each_promise_says_what_was_counted_for_it_on_the_page_and_in_its_markdo
     cells = [cell for one in site.PAGES_WITH_CELLS if one.language == "en" for cell in read_cells(one.snippets)]
     verified = sum(not cell.needs for cell in cells)
     written = {(cell.path, cell.name): cell for cell in cells}.values()  # a page may show the cells of another
-    shapes, pages = sum(len(shape_comments(cell.code)) for cell in written), len(site.SLUGS)
+    shapes, pages = sum(len(shape_comments(cell)) for cell in written), len(site.SLUGS)
     promises = site.soup(built, page).article.select("#promises + ol > li")
     counts = [[line.get_text() for line in promise("small")] for promise in promises]
     assert counts[0][0] == said["cells"].format(verified=verified, cells=len(cells), device="CPU")

@@ -1,12 +1,11 @@
 """Shape comments are executed, and a comment that cannot be checked is an error."""
 
-import ast
 import re
 
 import pytest
 import torch
 
-from tools.cells.shapes import CHECK, LAST, ShapeError, checker, instrument, refuse_mistakes
+from tools.cells.shapes import CHECK, LAST, checker, compiled
 from tools.cells.source import Cell, SourceError
 
 SIZES = "B, H, T, D = 2, 3, 4, 5\n"
@@ -17,9 +16,9 @@ def run(source):
     namespace, executed = {"torch": torch}, set()
     namespace[CHECK] = checker(namespace, executed, lies := [])
     namespace[LAST] = lambda line, value: value
-    tree, _ = instrument(SIZES + source, "cell.md")
+    code, _ = compiled(Cell("cell", SIZES + source, None, 1, 9, path="cell.md"))
     try:
-        exec(compile(ast.fix_missing_locations(tree), "cell.md", "exec"), namespace)
+        exec(code, namespace)
     finally:
         assert all(str(lie).startswith("cell.md:") for lie in lies), (
             "a lie is kept with its line, also if the cell catches it"
@@ -77,24 +76,24 @@ def test_a_true_comment_is_executed(source):
 
 @pytest.mark.parametrize(("source", "message"), LIES)
 def test_a_lie_is_caught(source, message):
-    with pytest.raises(ShapeError, match=message):
+    with pytest.raises(SourceError, match=message):
         run(source)
 
 
 @pytest.mark.parametrize("source", NOT_CHECKABLE)
 def test_a_comment_that_cannot_be_checked_is_an_error(source):
-    with pytest.raises(ShapeError, match=r"^\d+: "):
+    with pytest.raises(SourceError, match=r"^cell\.md:\d+: "):
         run(source)
 
 
 def test_an_entry_is_no_way_to_run_code():
-    with pytest.raises(ShapeError):
+    with pytest.raises(SourceError):
         run("x = torch.ones(2)  # (__import__('os').getpid(),)")
 
 
 @pytest.mark.parametrize(
-    ("code", "said"), [("x = (\n", "'(' was never closed"), ("x = 1  # one\n", "a comment in a cell")]
+    ("code", "said"), [("x = (\n", "SyntaxError: '(' was never closed"), ("x = 1  # one\n", "a comment in a cell")]
 )
 def test_a_mistake_in_a_cell_is_named_with_the_file_that_it_is_written_in(code, said):
     with pytest.raises(SourceError, match=rf"^snippets/masks/causal\.md:41: {re.escape(said)}"):
-        refuse_mistakes(Cell("leak", code, None, 40, 45, path="snippets/masks/causal.md"))
+        compiled(Cell("leak", code, None, 40, 45, path="snippets/masks/causal.md"))

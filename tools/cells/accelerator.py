@@ -5,9 +5,9 @@ from pathlib import Path
 
 import torch
 
-from tools.cells.execute import CellError, Run, attempt
+from tools.cells.execute import Run, attempt
 from tools.cells.randomness import DISPATCH_KEYS, draw_on_the_cpu
-from tools.cells.source import Cell
+from tools.cells.source import Cell, SourceError
 
 
 def kind_of(device: str) -> str:
@@ -47,7 +47,7 @@ class Accelerator:
             self.make_ready()
 
     def run(self, path: Path, cells: list[Cell], again: bool = False) -> Run:
-        """Run cells; a program whose last one needs this device, as a reader runs it. `CellError` for what fails.
+        """Run cells; a program whose last one needs this device, as a reader runs it. `SourceError` for what fails.
 
         `again` starts from another random state.
         """
@@ -57,7 +57,7 @@ class Accelerator:
                 result = attempt(path, cells, seed=seed)
         else:
             result = attempt(path, cells, self.device, seed)
-        if isinstance(result, CellError):
+        if isinstance(result, SourceError):
             raise result
         return result
 

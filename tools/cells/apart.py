@@ -20,8 +20,8 @@ from pathlib import Path
 import torch
 
 from tools.cells.elsewhere import move_elsewhere
-from tools.cells.execute import CellError, Run, attempt
-from tools.cells.source import Cell
+from tools.cells.execute import Run, attempt
+from tools.cells.source import Cell, SourceError
 
 SECONDS = 120  # that a cell may take; the slowest takes ten on a busy machine
 DUMPED = re.compile(r'^  File "(.+)", line (\d+)', re.MULTILINE)  # by faulthandler
@@ -39,13 +39,13 @@ class Nursery:
         theirs.close()
 
     def run(self, path: Path, cells: list[Cell], again: bool = False) -> Run:
-        """Run cells on the CPU; `CellError` says which one failed, and at which line.
+        """Run cells on the CPU; `SourceError` says which one failed, and at which line.
 
         `again` starts from another random state, and on another machine as far as the cells can see.
         """
         self.pipe.send((path, cells, again, SECONDS))
         result = self.pipe.recv()
-        if isinstance(result, CellError):
+        if isinstance(result, SourceError):
             raise result
         return result
 
@@ -79,7 +79,7 @@ def load(cells):
 
 
 def run_in_fork(path, cells, again, seconds):
-    """The run of cells in a fork of this process, or the `CellError` that ended it."""
+    """The run of cells in a fork of this process, or the `SourceError` that ended it."""
     with tempfile.TemporaryDirectory() as folder:
         notes, result = Path(folder, "notes"), Path(folder, "result")
         notes.touch()
@@ -96,7 +96,7 @@ def run_in_fork(path, cells, again, seconds):
         status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
         if status == 0 and result.exists():
             return pickle.loads(result.read_bytes())
-        return CellError(sudden_end(notes.read_text("utf-8"), status, cells, seconds))
+        return SourceError(sudden_end(notes.read_text("utf-8"), status, cells, seconds))
 
 
 def run_noted(notes, path, cells, again, seconds):

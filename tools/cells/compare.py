@@ -64,8 +64,7 @@ def forget_device(text: str, kind: str) -> str:
 
 def difference(expected: str, got: str) -> tuple[str, int]:
     """A diff in which lines that agree count as equal, and the index of the first line that does not."""
-    expected, got = expected.splitlines(), got.splitlines()
-    got = [e if same(e, g) else g for e, g in zip(expected, got)] + got[len(expected) :]
-    pairs = enumerate(zip(expected, got))
-    first = next((i for i, (e, g) in pairs if e != g), min(len(expected), len(got)))
-    return "\n".join(line.rstrip("\n") for line in difflib.ndiff(expected, got)), first
+    old, new = expected.splitlines(), got.splitlines()
+    new = [e if same(e, g) else g for e, g in zip(old, new)] + new[len(old) :]
+    first = next((i for i, (e, g) in enumerate(zip(old, new)) if e != g), min(len(old), len(new)))
+    return "\n".join(line.rstrip("\n") for line in difflib.ndiff(old, new)), first

@@ -21,7 +21,7 @@ ANSWERS = [
         for name in ("machine", "node", "platform", "processor", "python_version", "release", "version")
     ),
 ]
-ballast = []
+ballast: list[bytes] = []
 
 
 def move_elsewhere() -> None:

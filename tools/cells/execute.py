@@ -1,9 +1,7 @@
 """Run the cells of a program in a fresh `__main__`, on a known global state, and capture what they print."""
 
-import ast
 import contextlib
 import copy
-import functools
 import io
 import linecache
 import os
@@ -22,14 +20,10 @@ import numpy
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from tools.cells.shapes import CHECK, LAST, ShapeError, checker, instrument
-from tools.cells.source import Cell, at_their_lines
+from tools.cells.shapes import CHECK, LAST, checker, compiled
+from tools.cells.source import Cell, SourceError, at_their_lines
 
 THREADS = torch.get_num_threads()
-
-
-class CellError(AssertionError):
-    """A cell breaks a rule of the house; the message says which, where, and how to mend it."""
 
 
 class Output(io.StringIO):
@@ -64,16 +58,16 @@ class Run:
 
 def attempt(
     path: Path, cells: list[Cell], device: str = "cpu", seed: int = 1, begin=lambda cell: None
-) -> Run | CellError:
+) -> Run | SourceError:
     """The run of cells, or what to tell a person of the one that failed: a broken rule, or its traceback."""
     try:
         return run(path, cells, device, seed, begin)
     except KeyboardInterrupt:
         raise
-    except CellError as error:
+    except SourceError as error:
         return error
     except BaseException as error:  # a skip and an exit are no Exception
-        return CellError(as_told(error, {cell.path for cell in cells}))
+        return SourceError(as_told(error, {cell.path for cell in cells}))
 
 
 def as_told(error, files):
@@ -92,13 +86,13 @@ def run(path: Path, cells: list[Cell], device: str = "cpu", seed: int = 1, begin
     """
     module = types.ModuleType("__main__")
     module.__file__ = str(path)
-    result, lies, shared = Run(vars(module)), [], {}
-    for file in {cell.path for cell in cells}:
-        source = at_their_lines([cell for cell in cells if cell.path == file])
-        linecache.cache[file] = len(source), None, source.splitlines(keepends=True), file
+    result = Run(vars(module))
+    lies: list[SourceError] = []
+    shared: dict[str, tuple[object, list]] = {}
+    remember_source(cells)
     result.namespace[CHECK] = checker(result.namespace, result.executed, lies)
     result.namespace[LAST] = refuse_echo
-    with contained(module), known_state(device, seed):
+    with contained(module) as folder, known_state(device, seed):
         for number, cell in enumerate(cells):
             begin(cell)
             who = f"{cell.path}:{cell.fence}: the cell {cell.name!r}"
@@ -112,18 +106,27 @@ def run(path: Path, cells: list[Cell], device: str = "cpu", seed: int = 1, begin
                 execute_cell(code, result.namespace, output, who, may_warn=device != "cpu" or cell.needs)
             finally:
                 if lies:
-                    raise CellError(str(lies[0])) from None
+                    raise SourceError(str(lies[0])) from None
             end = torch.default_generator.get_state()
             if not torch.equal(start, end):
                 result.draws[cell.name] = bytes(end.tolist())
             refuse_changes(shared, result.namespace, who)
+            if left := os.listdir(folder):
+                raise SourceError(f"{who} leaves files behind: {', '.join(left)}; let it remove them")
             if cell.shared and not output.getvalue():  # one that prints only lacks its output
                 shared |= snapshot(before, result.namespace)
     return result
 
 
+def remember_source(cells):
+    """Let tracebacks and `inspect.getsource` find the code of cells at its lines."""
+    for file in {cell.path for cell in cells}:
+        source = at_their_lines([cell for cell in cells if cell.path == file])
+        linecache.cache[file] = len(source), None, source.splitlines(keepends=True), file
+
+
 def execute_cell(code, namespace, output, who, may_warn):
-    """Run the code of a cell; `CellError` for what a reader would see beside its print: warnings, text on stderr."""
+    """Run the code of a cell; `SourceError` for what a reader would see beside its print: warnings, text on stderr."""
     with (
         warnings.catch_warnings(record=True) as warned,
         contextlib.redirect_stdout(output),
@@ -135,27 +138,15 @@ def execute_cell(code, namespace, output, who, may_warn):
         warnings.filterwarnings("ignore", ".* is non-interactive, and thus cannot be shown")  # figures of a lab
         exec(code, namespace)
     if warned and not may_warn:
-        raise CellError(f"{who} warns at line {warned[0].lineno} of {warned[0].filename}: {warned[0].message}")
+        raise SourceError(f"{who} warns at line {warned[0].lineno} of {warned[0].filename}: {warned[0].message}")
     if errors.getvalue():
-        raise CellError(f"{who} writes to stderr: {errors.getvalue().strip()}")
+        raise SourceError(f"{who} writes to stderr: {errors.getvalue().strip()}")
 
 
 def refuse_echo(where, value):
-    """`CellError` where the last line of a cell has a value, which a notebook would show below it."""
+    """`SourceError` where the last line of a cell has a value, which a notebook would show below it."""
     if value is not None:
-        raise CellError(f"{where}: a notebook would show the value of this last line; assign or print it")
-
-
-@functools.cache
-def compiled(cell: Cell) -> tuple[types.CodeType, frozenset[str]]:
-    """The code object of a cell, with its shape comments as checks, and where these comments stand."""
-    try:
-        tree, comments = instrument(cell.at_its_lines, cell.path)
-    except ShapeError as error:
-        raise CellError(f"{cell.path}:{error}") from None
-    except SyntaxError as error:
-        raise CellError(f"{cell.path}:{error.lineno}: SyntaxError: {error.msg}") from None
-    return compile(ast.fix_missing_locations(tree), cell.path, "exec", dont_inherit=True), frozenset(comments)
+        raise SourceError(f"{where}: a notebook would show the value of this last line; assign or print it")
 
 
 @contextlib.contextmanager
@@ -166,13 +157,11 @@ def contained(module):
     with tempfile.TemporaryDirectory() as folder:
         try:
             with mock.patch.dict(os.environ, MPLBACKEND="agg"), contextlib.chdir(folder):
-                yield
+                yield folder
         finally:
             sys.modules["__main__"] = main
             if pyplot := sys.modules.get("matplotlib.pyplot"):
                 pyplot.close("all")
-        if left := os.listdir(folder):
-            raise CellError(f"{module.__file__}: a cell leaves files behind: {', '.join(left)}")
 
 
 @contextlib.contextmanager
@@ -235,13 +224,13 @@ def contents(value):
 
 
 def refuse_changes(shared, namespace, who):
-    """`CellError` where a cell changed what a shared cell before it defined."""
+    """`SourceError` where a cell changed what a shared cell before it defined."""
     for name, (value, held) in shared.items():
         if namespace.get(name) is not value:
-            raise CellError(f"{who} gives the shared name {name!r} a new value; use another name")
+            raise SourceError(f"{who} gives the shared name {name!r} a new value; use another name")
         now = list(contents(value))
         if len(now) != len(held) or not all(map(equal, now, held)):
-            raise CellError(f"{who} changes the shared object {name!r}; work on a copy")
+            raise SourceError(f"{who} changes the shared object {name!r}; work on a copy")
 
 
 def equal(a, b):

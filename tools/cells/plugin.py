@@ -20,11 +20,12 @@ from pytest_codeblocks import plugin as codeblocks
 from tools.cells import compare
 from tools.cells.accelerator import Accelerator, kind_of
 from tools.cells.apart import Nursery
-from tools.cells.execute import CellError, Run, compiled
+from tools.cells.execute import Run
 from tools.cells.facts import facts
 from tools.cells.labels import refuse_misfit
 from tools.cells.randomness import DISPATCH_KEYS
 from tools.cells.record import read_record, write_atomically, write_record
+from tools.cells.shapes import compiled
 from tools.cells.source import (
     Cell,
     SourceError,
@@ -106,7 +107,7 @@ class SnippetFile(codeblocks.MarkdownFile):
             self.refuse_what_cannot_run()
             if self.config.option.record:
                 read_record(self.record_path)
-        except (SourceError, CellError) as error:
+        except SourceError as error:
             raise self.CollectError(str(error)) from None
         for cell in self.cells:
             test = CellTest.from_parent(self, name=cell.name, cell=cell)
@@ -116,7 +117,7 @@ class SnippetFile(codeblocks.MarkdownFile):
         yield NotebookTest.from_parent(self, name="notebook")
 
     def refuse_what_cannot_run(self):
-        """`SourceError` or `CellError` for what would pass unseen: in blocks, in marks, in cells that do not run."""
+        """`SourceError` for what would pass unseen: in blocks, in marks, in cells that do not run."""
         blocks = [(block.obj.lineno, block.obj.code, block.obj.expected_output) for block in super().collect()]
         if blocks != [(cell.fence, cell.code, cell.output) for cell in self.cells if self.holds(cell)]:
             raise SourceError(f"{self.file}: pytest-codeblocks reads other blocks here than tools.cells.source")
@@ -148,7 +149,7 @@ class SnippetFile(codeblocks.MarkdownFile):
         """The run of all cells one after the other, which is the second run of each; or the error that ended it."""
         try:
             return self.run([cell for cell in self.cells if not cell.needs], again=True)
-        except CellError as error:
+        except SourceError as error:
             return error
 
     def cells_as_run(self):
@@ -163,7 +164,7 @@ class SnippetFile(codeblocks.MarkdownFile):
         return {**facts(self.config.option.device), "cells": verified}
 
     def refuse_difference(self, cell, output, mend):
-        """`CellError` where `output` is not what the page shows below `cell`."""
+        """`SourceError` where `output` is not what the page shows below `cell`."""
         expected, got = cell.output or "", output.getvalue()
         if not self.is_authority(cell):
             got = compare.forget_device(got, self.device)
@@ -174,14 +175,20 @@ class SnippetFile(codeblocks.MarkdownFile):
         line = (output.origins[first : first + 1] or [None])[0] or cell.fence
         where = f"{cell.path}:{line}: {linecache.getline(cell.path, line).strip()}"
         if cell.shared:
-            raise CellError(f"{where}\nA cell without an output may not print; this one prints:\n\n{got}\n{mend}")
-        raise CellError(f"{where}\nThe page shows (-), the code prints (+):\n\n{lines}\n\n{mend}")
+            raise SourceError(f"{where}\nA cell without an output may not print; this one prints:\n\n{got}\n{mend}")
+        raise SourceError(f"{where}\nThe page shows (-), the code prints (+):\n\n{lines}\n\n{mend}")
 
 
 # -- testing -------------------------------------------------------------------------------------
 
 
-class CellTest(codeblocks.TestBlock):
+class Test(pytest.Item):
+    def repr_failure(self, excinfo):
+        """The sentence of a broken rule, or the traceback into a cell; for an error of ours, what pytest says."""
+        return str(excinfo.value) if isinstance(excinfo.value, SourceError) else super().repr_failure(excinfo)
+
+
+class CellTest(Test):
     """One cell, run as its program."""
 
     def __init__(self, name, parent, cell):
@@ -210,21 +217,21 @@ class CellTest(codeblocks.TestBlock):
         file.session_of_cells.passed[file].add(cell.name)
 
     def refuse_hidden(self):
-        """`CellError` where the English page of the file does not show the cell; a test compares the languages."""
+        """`SourceError` where the English page of the file does not show the cell; a test compares the languages."""
         page, slug = self.parent.root / f"docs/en/{self.parent.slug}.md", slug_of(self.cell.path)
         shown = [(include.slug, include.name) for include in read_includes(page)] if page.is_file() else []
         if (slug, self.name) not in shown:
             raise self.error(f'is on no page; show it in {page} with the line --8<-- "{slug}.md:{self.name}"')
 
     def refuse_silence(self, run):
-        """`CellError` where a cell that stands alone by its mark prints nothing, or has an unchecked shape comment."""
+        """`SourceError` where a cell that stands alone prints nothing, or has an unchecked shape comment."""
         if not run.outputs[self.name].getvalue():
             raise self.error("prints nothing; let it show what it did")
         if unchecked := compiled(self.cell)[1] - run.executed:
-            raise CellError(f"{first(unchecked)}: the cell does not run this line; its shape comment is unchecked")
+            raise SourceError(f"{first(unchecked)}: the cell does not run this line; its shape comment is unchecked")
 
     def refuse_chance(self, one, other):
-        """`CellError` where two runs, from different random states, differ: in a print, or in what they draw next."""
+        """`SourceError` where two runs, from different random states, differ: in a print, or in what they draw next."""
         if not compare.same(one.outputs[self.name].getvalue(), other.outputs[self.name].getvalue()):
             raise self.error(
                 "prints something else each time, after other cells, or on another machine or day; "
@@ -234,23 +241,22 @@ class CellTest(codeblocks.TestBlock):
             raise self.error("draws random numbers without a seed of its own; put torch.manual_seed(...) first")
 
     def error(self, words):
-        return CellError(f"{self.cell.path}:{self.cell.fence}: the cell {self.name!r} {words}")
-
-    def repr_failure(self, excinfo):
-        return failure_text(self, excinfo)
+        return SourceError(f"{self.cell.path}:{self.cell.fence}: the cell {self.name!r} {words}")
 
     def reportinfo(self):
         return self.path, self.cell.fence - 1, self.name
 
 
-class NotebookTest(pytest.Item):
+class NotebookTest(Test):
     """All cells of a file, one after the other in one namespace. Here every shape comment must be executed."""
 
     def runtest(self):
         file = self.parent
         cells = [cell for cell in file.cells_as_run() if not cell.needs]
         if not cells:
-            raise CellError(f"{file.file}: no cells that run everywhere; write one, or delete the file")
+            raise SourceError(f"{file.file}: no cells that run everywhere; write one, or delete the file")
+        if file.failing:  # it would say the same once more
+            raise SourceError(f"{file.file}: mend {', '.join(file.failing)} first, then its notebook is tested")
         if not isinstance(file.notebook, Run):
             raise file.notebook
         mend = f"So it does when it runs after the cells above it, as in the notebook of the page {file.slug}."
@@ -258,13 +264,8 @@ class NotebookTest(pytest.Item):
             file.refuse_difference(cell, file.notebook.outputs[cell.name], mend)
         unchecked = file.notebook.comments - file.notebook.executed
         if unchecked := {where for where in unchecked if where.startswith(f"{file.file}:")}:
-            raise CellError(f"{first(unchecked)}: no cell runs this line, so its shape comment is never checked")
+            raise SourceError(f"{first(unchecked)}: no cell runs this line, so its shape comment is never checked")
         file.session_of_cells.passed[file].add(self.name)
-
-    def repr_failure(self, excinfo):
-        if failing := self.parent.failing:  # it would say the same once more
-            return f"{self.parent.file}: the notebook fails, and so do cells of it: mend {', '.join(failing)} first"
-        return failure_text(self, excinfo)
 
     def reportinfo(self):
         return self.path, None, self.name
@@ -276,20 +277,13 @@ def first(places):
 
 
 def refuse_equal_sizes(namespace, path):
-    """`CellError` where two letters of the legend stand for one number."""
+    """`SourceError` where two letters of the legend stand for one number."""
     letters = {}
     for name in sorted(LEGEND & namespace.keys()):
         if type(namespace[name]) is int:
             other = letters.setdefault(namespace[name], name)
             if other != name:
-                raise CellError(f"{path}: {other} and {name} are both {namespace[name]}; a swapped axis could hide")
-
-
-def failure_text(item, excinfo):
-    """The sentence of a broken rule, or the traceback into a cell; for an error of ours, what pytest says."""
-    if isinstance(excinfo.value, (CellError, SourceError)):
-        return str(excinfo.value)
-    return pytest.Item.repr_failure(item, excinfo)
+                raise SourceError(f"{path}: {other} and {name} are both {namespace[name]}; a swapped axis could hide")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -309,7 +303,7 @@ def pytest_runtest_makereport(item, call):
 def pytest_collection_finish(session):
     """A record is written of whole files: what is selected in part would wipe out the rest of its entry."""
     if session.config.option.record:
-        tests = [item for item in session.items if isinstance(item, (CellTest, NotebookTest))]
+        tests = [item for item in session.items if isinstance(item, Test)]
         for file in dict.fromkeys(item.parent for item in tests):
             if len([item for item in tests if item.parent is file]) <= len(file.cells):
                 raise pytest.UsageError(f"--record: {file.file} is selected in part; name the whole file")

@@ -57,7 +57,7 @@ def fault_of(page):
 
 def pinned_torch() -> str:
     """The version of torch in constraints.txt."""
-    return re.search(r"^torch==(\S+)", CONSTRAINTS.read_text("utf-8"), re.MULTILINE)[1]
+    return re.findall(r"^torch==(\S+)", CONSTRAINTS.read_text("utf-8"), re.MULTILINE)[0]
 
 
 def today() -> str:

@@ -9,6 +9,7 @@ import functools
 import io
 import re
 import tokenize
+import types
 from collections.abc import Callable
 
 from tools.cells.source import Cell, SourceError
@@ -18,33 +19,32 @@ CHECK = "__check_shape__"
 LAST = "__last_line__"
 
 
-class ShapeError(AssertionError):
-    """A shape comment says something else than the tensor, or cannot be checked."""
-
-
 @functools.cache
-def shape_comments(source: str) -> dict[int, str]:
-    """The comments of a cell by line; `ShapeError` for one that is not a shape, since a cell has no other comments."""
-    comments = {}
-    if "#" not in source:  # to read a cell takes longer
+def shape_comments(cell: Cell) -> dict[int, str]:
+    """The comments of a cell by line of its file; `SourceError` for one that is no shape: a cell has no other."""
+    comments: dict[int, str] = {}
+    if "#" not in cell.code:  # to read a cell takes longer
         return comments
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+    for token in tokenize.generate_tokens(io.StringIO(cell.at_its_lines).readline):
         if token.type == tokenize.COMMENT:
-            line = token.start[0]
+            where = f"{cell.path}:{token.start[0]}"
             if not (match := SHAPE.fullmatch(token.string.strip())):
-                raise ShapeError(f"{line}: a comment in a cell is a shape, as in # (B, H, T, D), not {token.string!r}")
-            comments[line] = match[1]
+                raise SourceError(
+                    f"{where}: a comment in a cell is a shape, as in # (B, H, T, D), not {token.string!r}"
+                )
+            entries(match[1], where)
+            comments[token.start[0]] = match[1]
     return comments
 
 
-def entries(comment, line):
-    """The code of a comment as a tuple of sizes; `ShapeError` for one that is not built from sizes."""
+def entries(comment, where):
+    """The code of a comment as a tuple of sizes; `SourceError` for one that is not built from sizes."""
     try:
         shape = ast.parse(f"({comment.rstrip(', ')},)" if comment.strip() else "()", mode="eval").body
     except SyntaxError:
         shape = None
-    if not isinstance(shape, ast.Tuple) or not all(is_size(entry) for entry in shape.elts):
-        raise ShapeError(f"{line}: the comment ({comment}) is not a shape; write it as (B, H, T, D) or (T, H * D)")
+    if not isinstance(shape, ast.Tuple) or not all(map(is_size, shape.elts)):
+        raise SourceError(f"{where}: the comment ({comment}) is not a shape; write it as (B, H, T, D) or (T, H * D)")
     return shape
 
 
@@ -57,36 +57,29 @@ def is_size(node):
     return isinstance(node, ast.Name) or (isinstance(node, ast.Constant) and type(node.value) is int)
 
 
-def instrument(source: str, filename: str) -> tuple[ast.Module, list[str]]:
-    """The syntax tree of a cell with its shape comments as calls of `CHECK`, and where these comments stand.
+@functools.cache
+def compiled(cell: Cell) -> tuple[types.CodeType, frozenset[str]]:
+    """The code object of a cell, with its shape comments as calls of `CHECK`, and where these comments stand.
 
-    The value of a last line that is no assignment goes through `LAST`, since a notebook would show it.
+    The value of a last line that is no assignment goes through `LAST`, since a notebook would show it. `SourceError`
+    where the cell is no Python, or has a comment that is no shape or stands where none is checked.
     """
-    tree = ast.parse(source, filename)
-    comments = shape_comments(source)
-    for line, comment in comments.items():
-        entries(comment, line)
+    try:
+        tree = ast.parse(cell.at_its_lines, cell.path)
+    except SyntaxError as error:
+        raise SourceError(f"{cell.path}:{error.lineno}: SyntaxError: {error.msg}") from None
+    comments = shape_comments(cell)
     if tree.body and isinstance(last := tree.body[-1], ast.Expr):
-        arguments = [ast.Constant(f"{filename}:{last.lineno}"), last.value]
+        arguments = [ast.Constant(f"{cell.path}:{last.lineno}"), last.value]
         last.value = ast.copy_location(ast.Call(ast.Name(LAST, ast.Load()), arguments, []), last)
-    visitor = Instrument(filename, comments)
+    visitor = Instrument(cell.path, comments)
     tree = visitor.visit(tree)
     for line in comments.keys() - visitor.used:
-        raise ShapeError(
-            f"{line}: this shape cannot be checked; put it behind the last line of an assignment or return"
+        raise SourceError(
+            f"{cell.path}:{line}: this shape cannot be checked; put it behind the last line of an assignment or return"
         )
-    return tree, [f"{filename}:{line}" for line in comments]
-
-
-@functools.cache
-def refuse_mistakes(cell: Cell) -> None:
-    """`SourceError` where a cell is no Python, or has a comment that is no shape or stands where none is checked."""
-    try:
-        instrument(cell.at_its_lines, cell.path)
-    except SyntaxError as error:
-        raise SourceError(f"{cell.path}:{error.lineno}: {error.msg}") from None
-    except ShapeError as error:
-        raise SourceError(f"{cell.path}:{error}") from None
+    code = compile(ast.fix_missing_locations(tree), cell.path, "exec", dont_inherit=True)
+    return code, frozenset(f"{cell.path}:{line}" for line in comments)
 
 
 class Instrument(ast.NodeTransformer):
@@ -123,10 +116,10 @@ def is_named(target):
     return isinstance(target, (ast.Name, ast.Attribute))
 
 
-def checker(namespace: dict, executed: set[str], lies: list[ShapeError]) -> Callable:
+def checker(namespace: dict, executed: set[str], lies: list[SourceError]) -> Callable:
     """The function behind `CHECK` for programs that run in `namespace`.
 
-    It adds the comments that it checked to `executed`, as `file:line`, and each `ShapeError` to `lies`, since a cell
+    It adds the comments that it checked to `executed`, as `file:line`, and each `SourceError` to `lies`, since a cell
     may catch what is raised.
     """
 
@@ -134,7 +127,7 @@ def checker(namespace: dict, executed: set[str], lies: list[ShapeError]) -> Call
         for tensor in flat(value):
             try:
                 compare(tensor, comment, {**namespace, **scope}, where)
-            except ShapeError as error:
+            except SourceError as error:
                 lies.append(error)
                 raise
         executed.add(where)
@@ -149,9 +142,9 @@ def flat(value):
 
 
 def compare(tensor, comment, scope, where):
-    """`ShapeError` where a tensor has not the shape of its comment."""
+    """`SourceError` where a tensor has not the shape of its comment."""
     if not hasattr(tensor, "shape"):
-        raise ShapeError(
+        raise SourceError(
             f"{where}: the comment says ({comment}), but what this line makes is no tensor, it is "
             f"of type {type(tensor).__name__}; put the comment where the tensor is made"
         )
@@ -160,14 +153,14 @@ def compare(tensor, comment, scope, where):
     try:
         wanted = eval(shape, {"__builtins__": {}}, sizes)
     except NameError as error:
-        raise ShapeError(
+        raise SourceError(
             f"{where}: the comment says ({comment}), but {error.name} is no integer here; "
             "write a name that the code gives an integer, or the number"
         ) from None
     except ZeroDivisionError:
-        raise ShapeError(f"{where}: the comment ({comment}) divides by zero; mend its arithmetic") from None
+        raise SourceError(f"{where}: the comment ({comment}) divides by zero; mend its arithmetic") from None
     if tuple(tensor.shape) != wanted:
         meaning = f"({comment})" + (f" = {wanted}" if str(wanted) != f"({comment})" else "")
-        raise ShapeError(
+        raise SourceError(
             f"{where}: the comment says {meaning}, the tensor has {tuple(tensor.shape)}; mend the comment or the code"
         )

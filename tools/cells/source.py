@@ -44,9 +44,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-NAMES = "rows and columns: [^;]+|rows: [^;]+; columns: [^;]+|rows: [^;]+|columns: [^;]+"
-WHY = r"needs (\w+): (\S.*)|measures: (\S.*)"
-START = re.compile(rf"<!-- --8<-- \[start:([a-z][a-z0-9-]*)\](?: ({NAMES}))?(?:(?:(?<=\])|;) (?:{WHY}))? -->")
+START = re.compile(r"<!-- --8<-- \[start:([a-z][a-z0-9-]*)\](?: (\S.*))? -->")
+SAYING = re.compile(r"(rows and columns|rows|columns|measures|needs (\w+)): (\S.*)")
+FIRST_MARK = (
+    "<!-- --8<-- [start:name] -->, name in a-z, 0-9 and -, behind ] perhaps ' needs cuda: why', ' measures: why', "
+    "' rows: a b; columns: c d' or ' rows and columns: a b'"
+)
 OUTPUT_MARK = "<!--pytest-codeblocks:expected-output-->"
 NOT_IN_A_BLOCK = re.compile("```.|<!--")
 INCLUDE = re.compile(r'( *)--8<-- "([\w/-]+)\.md:([a-z][a-z0-9-]*)"')
@@ -126,18 +129,14 @@ class Lines:
         return self.at < len(self.lines)
 
     def take(self, wanted):
-        """Take the line that must come now, a text or a pattern."""
-        line = self.lines[self.at] if self.at < len(self.lines) else "the end of the file"
-        match = wanted.fullmatch(line) if isinstance(wanted, re.Pattern) else line == wanted
-        if not match:
-            start = (
-                "<!-- --8<-- [start:name] -->, name in a-z, 0-9 and -, behind ] perhaps ' needs cuda: why', "
-                "' measures: why', ' rows: a b; columns: c d' or ' rows and columns: a b'"
-            )
-            shown = start if wanted is START else wanted
-            raise self.error(f"expected {shown}, found {line.strip()!r}")
+        """Take the line that must come now."""
+        if not self.next_is(wanted):
+            raise self.unexpected(wanted)
         self.at += 1
-        return match
+
+    def unexpected(self, wanted):
+        found = self.lines[self.at].strip() if self.at < len(self.lines) else "the end of the file"
+        return self.error(f"expected {wanted}, found {found!r}")
 
     def take_fence(self, opening):
         """Take a fenced block; return its text."""
@@ -188,61 +187,70 @@ def read_cells(path: str | Path, read: Reader = read_text) -> list[Cell]:
 
     `read` gives the text of each file.
     """
-    cells = []
+    cells: list[Cell] = []
     for line, part in parts(path, read):
-        cell = part
         if isinstance(part, Include):
             cell = find(Path(folder_of(path), f"{part.slug}.md"), part.name, f"{path}:{line}", read)
+        else:
+            cell = part
         if cell.name in (other.name for other in cells):
             raise SourceError(f"{path}:{line}: a second cell is named {cell.name!r}; give it a name of its own")
         cells.append(cell)
     return cells
 
 
-def parts(path: str | Path, read: Reader = read_text):
+def parts(path: str | Path, read: Reader = read_text) -> tuple[tuple[int, "Cell | Include"], ...]:
     """The cells that are written in a snippet file, and the lines that show cells of others, each with its line."""
-    return parts_of(path, read(path))
+    return parts_of(path, read(Path(path)))
 
 
 @functools.cache
 def parts_of(path, text):
-    return tuple(read_parts(Lines(path, text)))
-
-
-def read_parts(lines):
+    lines, found = Lines(path, text), []
     while lines.skip_blank():
         line = lines.at + 1
         if include := INCLUDE.fullmatch(lines.lines[lines.at]):
-            lines.take(include[0])
-            yield line, Include(line, include[2], include[3])
+            lines.at += 1
+            found.append((line, Include(line, include[2], include[3])))
         else:
-            yield line, take_cell(lines)
+            found.append((line, take_cell(lines)))
+    return tuple(found)
 
 
 def take_cell(lines):
     """The cell whose first mark comes now."""
-    mark = lines.at + 1
-    name, names, needs, why, measures = lines.take(START).groups(default="")
+    match = START.fullmatch(lines.lines[lines.at])
+    said = said_by(match[2]) if match else None
+    if said is None:
+        raise lines.unexpected(FIRST_MARK)
+    name = match[1]
     if name == "notebook":  # the test that runs them all has this name
-        raise lines.error("a cell cannot be named 'notebook'; give it another name", line=mark)
+        raise lines.error("a cell cannot be named 'notebook'; give it another name")
+    lines.at += 1
+    fence = lines.at + 1
     code = lines.take_fence("```python")
     output = None
     if lines.next_is(OUTPUT_MARK):
-        lines.take(OUTPUT_MARK)
+        lines.at += 1
         output = lines.take_fence("```text")
     end = lines.at
     lines.take(f"<!-- --8<-- [end:{name}] -->")
-    marks = {"needs": needs, "why": why, "measures": measures} | names_of(names)
-    return Cell(name, code, output, mark + 1, end, path=str(lines.path), **marks)
+    return Cell(name, code, output, fence, end, path=str(lines.path), **said)
 
 
-def names_of(mark):
-    """The names in the mark of a cell by axis: `rows: a b; columns: c d`, or `rows and columns: a b`."""
-    found = {}
-    for part in filter(None, mark.split("; ")):
-        axes, _, names = part.partition(": ")
-        found |= dict.fromkeys(axes.split(" and "), tuple(names.split()))
-    return found
+def said_by(mark):
+    """What a first mark says behind the name, as arguments of `Cell`; None where that is not how it is said."""
+    said = {}
+    for saying in mark.split("; ") if mark else []:
+        if not (match := SAYING.fullmatch(saying)):
+            return None
+        if match[2]:
+            said |= {"needs": match[2], "why": match[3]}
+        elif match[1] == "measures":
+            said["measures"] = match[3]
+        else:
+            said |= dict.fromkeys(match[1].split(" and "), tuple(match[3].split()))
+    return said
 
 
 def program_cells(cells: list[Cell], cell: Cell) -> list[Cell]:
@@ -272,7 +280,8 @@ def digest(cells: list[Cell], cell: Cell) -> str:
 
 def read_includes(page: str | Path, read: Reader = read_text) -> list[Include]:
     """The lines of a page that show cells, in order; `SourceError` for one that would show nothing."""
-    text, includes = read(page), []
+    text = read(Path(page))
+    includes: list[Include] = []
     for number, line in enumerate(split_lines(text), start=1):
         if match := INCLUDE.fullmatch(line):
             if match[3] in {include.name for include in includes}:
@@ -295,16 +304,11 @@ def resolve(page: str | Path, snippets: str | Path, read: Reader = read_text) ->
     ]
 
 
-def own_cells(path, read):
-    """The cells that are written in a snippet file, by their names."""
-    return {part.name: part for _, part in parts(path, read) if isinstance(part, Cell)}
-
-
 def find(path, name, where, read):
     """The cell `name` that is written in a snippet file; `SourceError` says `where` it is asked for in vain."""
     if not path.is_file():
         raise SourceError(f"{where}: there is no file {path}")
-    cells = own_cells(path, read)
+    cells = {part.name: part for _, part in parts(path, read) if isinstance(part, Cell)}
     if name not in cells:
         raise SourceError(f"{where}: {path} has no cell {name!r}{nearest(name, cells)}")
     return cells[name]

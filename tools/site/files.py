@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tools.cells.labels import refuse_misfit
-from tools.cells.shapes import refuse_mistakes
+from tools.cells.shapes import compiled
 from tools.cells.source import Cell, read_cells, read_text
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,7 +28,7 @@ def own_cells(path: Path) -> Sequence[Cell]:
     """The cells of a snippet file; none where there is no such file."""
     cells = read_cells(path, text) if path.is_file() else []
     for cell in cells:
-        refuse_mistakes(cell)
+        compiled(cell)
         refuse_misfit(cell)
     return cells
 

@@ -43,7 +43,7 @@ def counted(pages: Collection[SitePage], languages: int, text: Mapping) -> list[
     current = sum(not page.behind for page in pages)
     return [
         ran if verified["CUDA"] else [*ran, text["no_gpu"]],
-        [said["shapes"].format(shapes=sum(len(shape_comments(cell.at_its_lines)) for cell in written))],
+        [said["shapes"].format(shapes=sum(len(shape_comments(cell)) for cell in written))],
         [said["programs"].format(programs=sum(not cell.shared for cell in written))],
         [],
         [said["languages"].format(languages=languages, current=current, pages=len(pages))],
