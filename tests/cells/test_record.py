@@ -69,10 +69,7 @@ def test_a_cell_that_needs_another_device_cannot_have_run_on_this_one(cells):
     ("text", "message"),
     [
         (json.dumps({"a": PAGE | {"cells": {}, "torch": "2.12.0"}}), "is of torch 2.12.0, and constraints.txt pins 2."),
-        (
-            json.dumps({"a": PAGE | {"cells": {}, "date": "2999-01-01"}}),
-            "the day '2999-01-01', which has not come",
-        ),
+        (json.dumps({"a": PAGE | {"cells": {}, "date": "2999-01-01"}}), "the day '2999-01-01', which has not come"),
         (json.dumps({"a": PAGE | {"cells": {}, "date": "26-1-1"}}), "is of the day '26-1-1'"),
         ('{"a":\n', "cpu.json:2: not JSON"),
         ("[]", "not a record of pages"),

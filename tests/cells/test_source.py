@@ -137,11 +137,7 @@ MALFORMED = {
     "an end of another cell": (FILE.replace("[end:setup]", "[end:set-up]"), 5, "expected <!-- --8<-- [end:setup] -->"),
     "a capital in a name": (FILE.replace("start:show", "start:Show"), 7, "name in a-z, 0-9 and -"),
     "a need without a reason": (FILE.replace("[start:show]", "[start:show] needs cuda"), 7, "' needs cuda: why'"),
-    "a measurement without a reason": (
-        FILE.replace("[start:show]", "[start:show] measures:"),
-        7,
-        "' measures: why'",
-    ),
+    "a measurement without a reason": (FILE.replace("[start:show]", "[start:show] measures:"), 7, "' measures: why'"),
     "no names": (FILE.replace("[start:show]", "[start:show] rows: "), 7, "' rows and columns: a b'"),
     "no end": (SETUP.replace("<!-- --8<-- [end:setup] -->\n", ""), 5, "found 'the end of the file'"),
     "a name used twice": (FILE + SHOW, 32, "a second cell is named 'show'"),
