@@ -2,19 +2,15 @@ import pytest
 import torch
 
 from tests.pages import properties as p
-from tests.pages.bugs import Bugs
 from tests.pages.exercise import Exercise
 
 
 def pytest_generate_tests(metafunc):
-    """`right`, `wrong`: each answer to an exercise; `language`: each that has its page; `holds`, `bug`: of a table."""
-    if metafunc.cls and issubclass(metafunc.cls, Exercise):
-        exercise = metafunc.cls
-        values = {"right": exercise.RIGHT, "wrong": exercise.WRONG, "language": p.languages(exercise.SLUG)}
-    elif metafunc.cls and issubclass(metafunc.cls, Bugs):
-        values = {"holds": metafunc.cls.PROPERTIES, "bug": metafunc.cls.BUGS}
-    else:
-        values = {}
+    """`right`, `wrong`: each answer to an exercise; `language`: each that has its page."""
+    if not (metafunc.cls and issubclass(metafunc.cls, Exercise)):
+        return
+    exercise = metafunc.cls
+    values = {"right": exercise.RIGHT, "wrong": exercise.WRONG, "language": p.languages(exercise.SLUG)}
     for name in values.keys() & set(metafunc.fixturenames):
         metafunc.parametrize(name, values[name])
 

@@ -75,13 +75,6 @@ def with_tokens(part, tokens):
     return replace(part, code=part.code + values)
 
 
-def prints(slug, cell, *expected):
-    """Raise unless the decimals that a cell prints are these, one after the other, to four places."""
-    printed = [float(number) for number in re.findall(r"-?\d+\.\d{4}", run_cell(slug, cell)[1])]
-    wanted = torch.cat([torch.as_tensor(part, dtype=torch.float64).flatten() for part in expected])
-    torch.testing.assert_close(torch.tensor(printed, dtype=torch.float64), wanted, rtol=0, atol=6e-5)
-
-
 def verdict(check, candidate):
     """What the check of an exercise prints about an answer."""
     with contextlib.redirect_stdout(io.StringIO()) as printed:
