@@ -135,6 +135,7 @@ def check_style(session, *options):
     run(session, "torch-env", "ruff", "check", *options)
     run(session, "torch-env", "ruff", "format", *([] if options else ["--check"]))
     run(session, "torch-env", "tools.cells.lint")
+    run(session, "torch-env", "mypy")
 
 
 def run_tests(session, *arguments):

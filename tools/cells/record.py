@@ -13,6 +13,7 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tools.cells.source import Cell, SourceError, digest, read_text
@@ -94,7 +95,7 @@ def write_atomically(path: str | Path, text: str) -> None:
             fresh.unlink()
 
 
-def still_verified(page: dict | None, cells: list[Cell], device: str) -> list[Cell]:
+def still_verified(page: Mapping | None, cells: Sequence[Cell], device: str) -> list[Cell]:
     """The cells of a page that have not changed since its entry in the record of a device was made.
 
     `SourceError` where the entry names a cell that this device cannot run.

@@ -40,7 +40,7 @@ import difflib
 import functools
 import hashlib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -253,12 +253,12 @@ def said_by(mark):
     return said
 
 
-def program_cells(cells: list[Cell], cell: Cell) -> list[Cell]:
+def program_cells(cells: Sequence[Cell], cell: Cell) -> list[Cell]:
     """The cells that run when `cell` runs: every shared cell above it, then itself."""
     return [above for above in cells[: cells.index(cell)] if above.shared] + [cell]
 
 
-def program(cells: list[Cell], cell: Cell) -> str:
+def program(cells: Sequence[Cell], cell: Cell) -> str:
     """The program of a cell as one text: what the copy button copies."""
     return "\n".join(part.code for part in program_cells(cells, cell))
 
@@ -272,7 +272,7 @@ def at_their_lines(cells: Iterable[Cell]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def digest(cells: list[Cell], cell: Cell) -> str:
+def digest(cells: Sequence[Cell], cell: Cell) -> str:
     """A sha256 of the program of a cell, of its output, and of the device that it needs."""
     needs = f"\0{cell.needs}" if cell.needs else ""
     return hashlib.sha256(f"{program(cells, cell)}\0{cell.output}{needs}".encode()).hexdigest()
