@@ -57,7 +57,7 @@ class Run:
 
 
 def attempt(
-    path: Path, cells: list[Cell], device: str = "cpu", seed: int = 1, begin=lambda cell: None
+    path: Path, cells: list[Cell], device: str = "cpu", seed: int = 1, begin: Callable = lambda cell: None
 ) -> Run | SourceError:
     """The run of cells, or what to tell a person of the one that failed: a broken rule, or its traceback."""
     try:

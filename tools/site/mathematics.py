@@ -21,7 +21,7 @@ STYLE = re.compile(r' style="([^"]*)"')
 CONVERTER = LatexToMathML(fancy_error=False)
 
 
-def to_mathml(body, source):
+def to_mathml(body: str, source: Path) -> str:
     """The HTML of a page with its formulas as MathML; `SourceError` names the line of `source` that is not TeX.
 
     The search leaves out what is displayed, not what belongs to a sentence; no line begins with the comma behind one.

@@ -11,6 +11,7 @@ The names of rows and columns are attributes, which the style sheet shows: nobod
 import html
 import math
 import re
+from collections.abc import Sequence
 from itertools import repeat
 
 from tools.cells.labels import MATRIX, first_row
@@ -33,7 +34,7 @@ def tint(text):
     return "".join([*parts, html.escape(text[done:])])
 
 
-def show(text, rows=(), columns=()):
+def show(text: str, rows: Sequence[str] = (), columns: Sequence[str] = ()) -> str:
     """The `<code>` of an output; its matrices have names beside their rows and above their columns."""
     if not (rows or columns):
         return f"<code>{tint(text)}</code>"
@@ -91,7 +92,7 @@ def tint_numbers(text):
     return re.sub(f"( *)({NUMBER.pattern})", span, html.escape(text))
 
 
-def tone_of(number, largest):
+def tone_of(number: float, largest: float) -> str:
     """The class of a number in a tensor whose largest magnitude is `largest`."""
     if math.isnan(number) or number == math.inf:
         return "odd"
@@ -101,6 +102,6 @@ def tone_of(number, largest):
     return f"{'plus' if number > 0 else 'minus'}{level}"
 
 
-def legend(words):
+def legend(words: str) -> str:
     """What the tints mean: `words` in which the numbers between braces are tinted as those of a tensor."""
     return re.sub(r"\{(.*?)\}", lambda numbers: f"<code>{tint_numbers(numbers[1])}</code>", words)
