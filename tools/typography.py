@@ -191,9 +191,9 @@ class Shown:
         self.add(character)
 
 
-def check(text: str, language: str) -> list[tuple[int, str, str]]:
+def check(text: str, language: str, path: Path = Path("the text")) -> list[tuple[int, str, str]]:
     """The violations in a text, in order, each as (line, found, wanted), with some characters around."""
-    seen = Shown(parse(text, Path("the text")))
+    seen = Shown(parse(text, path))
     shown = seen.text if language == "zh" else LINE_BREAK.sub(" ", seen.text)
     plain = [index for index, character in enumerate(shown) if character != "*"]
     found = [(plain[at], *rest) for at, *rest in violations(shown.replace("*", ""), RULES.get(language, []))]
@@ -220,7 +220,7 @@ def violations(shown, rules):
 
 def in_page(path: Path, language: str) -> Iterator[str]:
     """The violations in a page, each a sentence."""
-    for line, old, new in check(read_text(path), language):
+    for line, old, new in check(read_text(path), language, path):
         yield f"{path}:{line}: found {old!r}, wanted {new!r}"
 
 

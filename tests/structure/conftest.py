@@ -13,6 +13,16 @@ def pytest_generate_tests(metafunc):
             metafunc.parametrize(name, sorted(values))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem):
+    """A `SourceError` says all there is to say."""
+    try:
+        return (yield)
+    except SourceError as error:
+        said = str(error)
+    pytest.fail(said, pytrace=False)
+
+
 @pytest.fixture
 def refuse():
     """Fail with these sentences, one a line, where there are any."""

@@ -19,6 +19,14 @@ KINDS = {"note", "tip", "warning", "danger", "question", "success", "example", "
 INLINE = {"a", "br", "code", "em", "img", "span", "strong"}
 BLOCKS = {"details", "div", "h1", "h2", "h3", "hr", "li", "ol", "p", "pre", "summary", "ul"}
 TABLES = {"table", "tbody", "td", "th", "thead", "tr"}
+
+
+def unless_elsewhere(_: str, name: str, value: str) -> str | None:
+    """The value of an attribute, but None for a picture of another site, and for a link there without https."""
+    elsewhere = {"src": r"[/\\]{2}|\w+:", "href": r"[/\\]{2}"}
+    return None if name in elsewhere and re.match(elsewhere[name], value) else value
+
+
 MAY_HOLD = {
     "tags": INLINE | BLOCKS | TABLES,
     "attributes": {
@@ -34,6 +42,7 @@ MAY_HOLD = {
         "code": {"language-sh"},
         "span": {"arithmatex"},
     },
+    "attribute_filter": unless_elsewhere,
     "url_schemes": {"https"},
     "link_rel": None,
 }
@@ -105,14 +114,35 @@ def test_the_words_of_the_site_hold_what_they_may(language):
         assert foreign(words, WORDS_MAY_HOLD) == [], f"mkdocs.yml: {key!r} of {language!r}"
 
 
-def test_a_picture_draws_and_does_nothing_else(root):
-    """It becomes a part of the page; a style or a link in it would reach beyond it."""
-    for path in root.glob("docs/assets/*.svg"):
+def no_pictures(assets: Path) -> Iterator[str]:
+    """What in the assets, which the site hands on as they are, is no picture or does more than draw one."""
+    for path in filter(Path.is_file, assets.rglob("*")):
+        if path.suffix != ".svg":
+            yield f"{path}: is no SVG picture; take it away"
+            continue
         for element in ElementTree.parse(path).iter():
-            assert element.tag.rpartition("}")[2] in IN_PICTURES, f"{path}: <{element.tag}>"
-            assert not [name for name in element.attrib if re.match("on|style|.*href", name)], (
-                f"{path}: {element.attrib}"
-            )
+            kind = element.tag.rpartition("}")[2]
+            if kind not in IN_PICTURES:
+                yield f"{path}: a picture may not hold <{kind}>; take it out"
+            for name, value in element.attrib.items():
+                if re.match("on|style|.*href", name) or re.search(r"url\((?!#)", value):
+                    yield f"{path}: a picture may not hold {name}={value!r}; take it out"
+
+
+def test_a_picture_draws_and_does_nothing_else(root, refuse):
+    """It becomes a part of the page; a style or a link in it would reach beyond it."""
+    refuse(no_pictures(root / "docs/assets"))
+
+
+def test_what_is_no_picture_is_named(tmp_path):
+    (tmp_path / "more").mkdir()
+    (tmp_path / "a.html").write_text("<script>alert(1)</script>")
+    (tmp_path / "more/b.svg").write_text('<svg><script/><rect fill="url(https://example.org)"/></svg>')
+    assert {fault.partition(";")[0] for fault in no_pictures(tmp_path)} == {
+        f"{tmp_path}/a.html: is no SVG picture",
+        f"{tmp_path}/more/b.svg: a picture may not hold <script>",
+        f"{tmp_path}/more/b.svg: a picture may not hold fill='url(https://example.org)'",
+    }
 
 
 ATTACKS = [
@@ -124,6 +154,9 @@ ATTACKS = [
     '*a*{style="position: fixed; inset: 0"}',
     '*a*{class="search"}',
     "![a](data:image/svg+xml;base64,PHN2Zz4=)",
+    "![a](https://example.org/a.png)",
+    "[a](//example.org)",
+    "[a](/\\\\example.org)",
     '<iframe src="https://example.org"></iframe>',
     '<div style="position: fixed; inset: 0">a</div>',
     "<style>main { display: none }</style>",
