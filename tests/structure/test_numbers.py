@@ -137,6 +137,32 @@ def test_a_decimal_in_the_prose_is_printed_by_a_cell_of_the_page(refuse):
     refuse(fault for page in PAGES for fault in unprinted(read(page_file("en", page)), page))
 
 
+POWERS_FROM_ELSEWHERE = {  # page: {a power of ten that no cell has: where it comes from}
+    "foundations/einsum": {9: "an answer that its tests try"},
+    "foundations/many-heads": {-15: "a gap that its tests look at"},
+    "foundations/same-seed": {8: "the power of two before it"},
+    "foundations/softmax": {8: "numbers that its tests look at"},
+    "masks/multihead-attention": {-14: "a gap that its tests look at"},
+}
+POWER = re.compile(r"(?<!\d)10\^\{?(-?\d+)\}?")
+
+
+def unfounded_powers(page: Page, slug: str):
+    """The powers of ten in the formulas of a page that stand in no cell of it: a sentence for each."""
+    cells = " ".join(f"{cell.code} {cell.output}" for cell in resolve(page.path, ROOT / "snippets"))
+    known = {int(power) for power in re.findall(r"\de([-+]?\d+)", cells)}
+    formulas = ((block.line, piece.text) for block in page.blocks for piece in block.pieces if piece.kind == "formula")
+    for line, formula in formulas:
+        for power in map(int, POWER.findall(formula)):
+            if power not in known and power not in POWERS_FROM_ELSEWHERE.get(slug, {}):
+                yield f"{page.path}:{line}: no cell of the page has a number like 10^{power}; compare them"
+
+
+def test_a_power_of_ten_in_a_formula_stands_in_a_cell_of_the_page(refuse):
+    """In English; the other languages have the same formulas."""
+    refuse(fault for page in PAGES for fault in unfounded_powers(read(page_file("en", page)), page))
+
+
 def test_a_decimal_that_no_cell_prints_is_in_the_prose_and_what_it_is_said_to_be(refuse):
     for page in COMPUTED.keys() | FROM_ELSEWHERE:
         found = {number for _, number in decimals(read(page_file("en", page)))}
@@ -193,3 +219,10 @@ def test_a_decimal_that_nothing_prints_is_named_with_its_line():
     page = read(page_file("en", "masks/causal"))
     [fault] = unprinted(parse(page.text.replace("1.72", "1.27"), page.path), "masks/causal")
     assert re.match(r"docs/en/masks/causal\.md:\d+: no cell of the page prints 1\.27; mend it", fault)
+
+
+def test_a_power_of_ten_that_no_cell_has_is_named_with_its_line():
+    page = read(page_file("en", "masks/causal"))
+    assert "$10^{-6}$" in page.text
+    [fault] = unfounded_powers(parse(page.text.replace("$10^{-6}$", "$10^{-9}$"), page.path), "masks/causal")
+    assert re.match(r"docs/en/masks/causal\.md:\d+: no cell of the page has a number like 10\^-9; compare them", fault)
