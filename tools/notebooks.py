@@ -61,12 +61,7 @@ def code_cells(cell: Cell, folded: bool, figures: Mapping, ran_on: Mapping) -> I
 
 def prose(page: Page, link: Callable[[str], str]) -> list[str | None]:
     """The lines of a page, from 1 on, as a notebook has them; None for those that it lacks."""
-    lines = [None, *split_lines(page.text)]
-    for block, piece in page.pieces("link", "picture"):
-        for number in range(block.line, block.end):
-            lines[number] = lines[number].replace(f"]({piece.text})", f"]({link(piece.text)})")
-        if "id" in piece.attributes:  # an explorer; here it is a link to the page that has it
-            lines[block.line] = lines[block.line].partition("){")[0] + ")"
+    lines: list[str | None] = [*linked(page, link)]
     for block in page.of("heading"):
         if name := block.text.partition(" ")[2]:
             lines[block.line] = f'{lines[block.line].rpartition("{#")[0].rstrip()} <a id="{name}"></a>'
@@ -78,6 +73,17 @@ def prose(page: Page, link: Callable[[str], str]) -> list[str | None]:
         numbers = range(block.line, end)
         show = fold if block.text.startswith("???") and cells.isdisjoint(numbers) else quote
         lines[block.line : end] = show(lines[block.line : end])
+    return lines
+
+
+def linked(page: Page, link: Callable[[str], str]) -> list[str]:
+    """The lines of a page, from 1 on, whose links and pictures lead where `link` says."""
+    lines = ["", *split_lines(page.text)]
+    for block, piece in page.pieces("link", "picture"):
+        for number in range(block.line, block.end):
+            lines[number] = lines[number].replace(f"]({piece.text})", f"]({link(piece.text)})")
+        if "id" in piece.attributes:  # an explorer; here it is a link to the page that has it
+            lines[block.line] = lines[block.line].partition("){")[0] + ")"
     return lines
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from jinja2 import Environment
 from mkdocs import utils
 
-from tools.cells.source import split_lines
 from tools.markdown import Page
+from tools.notebooks import linked
 from tools.site.cells import with_cells
 
 NUMBERED = re.compile(r"^\d+\. .*(?:\n {3}.*)*", re.M)
@@ -23,13 +23,7 @@ def page(source: Page, address: str, link: Callable[[str], str], ran_on: Mapping
 
     A figure of a lab, `![It rises.](#curve)`, is in no file of its own: what it shows leads to the cell that draws it.
     """
-    lines = ["", *split_lines(source.text)]
-    for block, piece in source.pieces("link", "picture"):
-        target = f"{address}{piece.text}" if piece.text.startswith("#") else link(piece.text)
-        for line in range(block.line, block.end):
-            lines[line] = lines[line].replace(f"]({piece.text})", f"]({target})")
-        if "id" in piece.attributes:  # an explorer; here it is a link to the page that has it
-            lines[block.line] = lines[block.line].partition("){")[0] + ")"
+    lines = linked(source, lambda target: f"{address}{target}" if target.startswith("#") else link(target))
     body = "\n".join([*lines[source.first_line :], ""]).lstrip("\n")
     body = re.sub(rf"^!(\[[^\]]+\]\({re.escape(address)}#)", r"\1cell-", body, flags=re.M)
     return with_cells(body, options, ran_on)
