@@ -83,8 +83,11 @@ class Tab:
         return self.page
 
     def at(self):
-        """The path of the page that the tab shows, below the root of the site, with its anchor."""
-        return self.page.url.removeprefix(self.server.url)
+        """The path of the page that the tab shows, below the root of the site, with its anchor.
+
+        Playwright's own `page.url` lags behind a state that a script of the page writes into the address.
+        """
+        return self.page.evaluate("location.href").removeprefix(self.server.url)
 
     def unfold(self):
         """Open every folded block at once."""

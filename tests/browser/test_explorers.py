@@ -46,7 +46,7 @@ def open_explorer(tab, name):
 
 def open_again(opened):
     """Follow the address of a page, as somebody does to whom it was sent."""
-    address = opened.url
+    address = opened.evaluate("location.href")
     opened.goto("about:blank")
     opened.goto(address)
 
