@@ -22,7 +22,7 @@ PROJECT = nox.project.load_toml("pyproject.toml")
 CPU_BUILDS = "https://download.pytorch.org/whl/cpu"
 QUIET = {"NO_MKDOCS_2_WARNING": "1"}  # Material's banner about its end of life
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # each, or the threads of the workers get in each other's way
-ON_SIM_IN_EVERY_RUN = ("snippets/foundations/dropout.md", "snippets/masks/padding.md", "snippets/cross/alignment.md")
+ON_SIM_IN_EVERY_RUN = ("snippets/practice/dropout.md", "snippets/masks/padding.md", "snippets/cross/alignment.md")
 
 site = nox.session(venv_backend="none", requires=["site-env"])
 torch = nox.session(venv_backend="none", requires=["torch-env"])
@@ -56,7 +56,7 @@ def docs(session):
 
 @site
 def translations(session):
-    """List what translations lack, or diff `-- masks/causal --lang it`; with `--accept`, record that it was mended."""
+    """List what translations lack, or diff `-- masks/padding --lang it`; with `--accept`, record that it was mended."""
     run(session, "site-env", "tools.freshness", *session.posargs)
 
 
@@ -75,14 +75,14 @@ def tests(session):
 
 @torch
 def cells(session):
-    """Run the cells: all, or `-- masks/causal`; or what you name to pytest, such as `-- tests/structure`."""
+    """Run the cells: all, or `-- masks/padding`; or what you name to pytest, such as `-- tests/structure`."""
     arguments = [name if is_for_pytest(name) else snippet_file(session, name) for name in session.posargs]
     run(session, "torch-env", "pytest", *(arguments or ["snippets"]))
 
 
 @torch
 def update(session):
-    """Write all that is generated, of all pages or `-- masks/causal`: outputs, record, notebooks, figures."""
+    """Write all that is generated, of all pages or `-- masks/padding`: outputs, record, notebooks, figures."""
     files = [snippet_file(session, name) for name in session.posargs] or sorted(snippets())
     run(session, "torch-env", "pytest", "--update", "--record", *files)
     if labs := [file for file in files if file.startswith("snippets/labs/")]:
@@ -112,7 +112,7 @@ def lint(session):
 
 @torch
 def mutants(session):
-    """Break the code of pages in small ways and report what their tests miss: what changed, or `-- masks/causal`."""
+    """Break the code of pages in small ways and report what their tests miss: what changed, or `-- masks/padding`."""
     slugs = [snippet_file(session, name).removeprefix("snippets/").removesuffix(".md") for name in session.posargs]
     run(session, "torch-env", "tests.pages.mutants", *slugs)
 

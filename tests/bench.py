@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tests.browser import site
 
-PAGE = "masks/causal"
+PAGE = "foundations/causal"
 PARTS = {"": "HTML", ".css": "CSS", ".js": "JS", ".woff2": "font"}
 
 

@@ -23,7 +23,7 @@ Loader.add_multi_constructor("tag:yaml.org,2002:python/name:", lambda loader, na
 
 @dataclass(frozen=True)
 class Configuration:
-    """The settings of each language, English first, and the files of the nav in order, such as `masks/causal.md`."""
+    """The settings of each language, English first, and the files of the nav in order, such as `masks/padding.md`."""
 
     languages: Mapping[str, Mapping[str, Any]] = field(hash=False)
     files: tuple[str, ...]
@@ -31,7 +31,7 @@ class Configuration:
 
     @property
     def slugs(self) -> tuple[str, ...]:
-        """The pages of the nav by their keys, such as `masks/causal`."""
+        """The pages of the nav by their keys, such as `masks/padding`."""
         return tuple(file.rpartition(".")[0] for file in self.files)
 
     @property

@@ -135,7 +135,7 @@ def attended(state):
 
 # --- the leak meter -------------------------------------------------------------------------------
 
-MUSEUM = "snippets/cross/capstone.md"
+MUSEUM = "snippets/practice/capstone.md"
 NUDGED = {"padding ignored": "padding-0"}  # for all others the last token of the causal meter
 
 

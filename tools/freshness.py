@@ -197,13 +197,13 @@ def git(*arguments: object) -> str:
 def main(arguments: list[str]) -> int:
     site = configuration.read()
     parser = argparse.ArgumentParser(prog="nox -s translations --", description=__doc__.partition("\n")[0])
-    parser.add_argument("page", nargs="*", help="such as masks/causal; all where none is named")
+    parser.add_argument("page", nargs="*", help="such as foundations/causal; all where none is named")
     parser.add_argument("--lang", choices=site.translations, help="all where none is named")
     parser.add_argument("--accept", action="store_true", help="record that these pages say what the English says now")
     parser.add_argument("--stamp", action="store_true", help="record it of new pages, which have no record yet")
     options = parser.parse_args(arguments)
     if options.accept and not (options.page and options.lang):
-        parser.error("--accept: name the pages that you have mended, and their language: masks/causal --lang it")
+        parser.error("--accept: name the pages that you have mended, and their language: foundations/causal --lang it")
     slugs = [slug.removesuffix(".md") for slug in options.page] or sorted(site.slugs)
     if unknown := set(slugs) - set(site.slugs):
         parser.error(f"mkdocs.yml has no page {', '.join(sorted(unknown))}")

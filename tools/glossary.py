@@ -2,7 +2,7 @@
 
 A row of the glossary is one term: `en`, `it` and `zh` hold its words, brackets explain. A term that readers look up has
 one sentence in each of `says_en`, `says_it` and `says_zh`, and in `where` the section that introduces it, such as
-`masks/causal#formula`. Beside each language there may be three more columns, their entries parted by ";":
+`foundations/causal#formula`. Beside each language there may be three more columns, their entries parted by ";":
 
 - `also_it`: other forms that are right: a plural that no rule reaches, a verb, a short form.
 - `not_it`: words in which a form stands without meaning the term, as 键 in 关键.

@@ -81,7 +81,7 @@ class Piece:
 class Block:
     """A part of a page on lines of its own, from `line` to before `end`, in a section, perhaps in a folded block.
 
-    Its `text` is the same in every language: the code or TeX of a block, `masks/causal:leak` of a cell, the level and
+    Its `text` is the same in every language: the code or TeX of a block, `masks/padding:leak` of a cell, the level and
     the id of a heading, the marker and the kind of an admonition. What it says in words is in its pieces.
     """
 
@@ -227,7 +227,7 @@ def reader() -> Reader:
 
 
 def cell(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """The line that shows a cell: `--8<-- "masks/causal.md:leak"`."""
+    """The line that shows a cell: `--8<-- "masks/padding.md:leak"`."""
     found = INCLUDE.fullmatch(state.getLines(start, start + 1, 0, False))
     if found and not silent:
         token = state.push("cell", "", 0)

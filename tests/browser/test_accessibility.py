@@ -5,7 +5,7 @@ from axe_playwright_python.sync_playwright import Axe
 
 from tests.browser import site
 
-KINDS = ["index", "masks/causal", "masks/multihead-attention", "labs/see-the-masks"]
+KINDS = ["index", "foundations/causal", "masks/multihead-attention", "labs/see-the-masks"]
 KINDS += ["map", "symbols", "glossary", "verified"]
 FAULTS = {"resultTypes": ["violations"]}  # or it describes all that is right, too, which takes most of its time
 COLOURS = {"runOnly": ["color-contrast"]}  # all that differs between light and dark
@@ -25,7 +25,7 @@ def test_axe_finds_nothing(tab, page):
     assert faults(opened, FAULTS | COLOURS) == []
 
 
-@pytest.mark.parametrize(("slug", "scheme"), [("masks/causal", "light"), ("cross/alignment", "dark")])
+@pytest.mark.parametrize(("slug", "scheme"), [("foundations/causal", "light"), ("cross/alignment", "dark")])
 def test_axe_finds_nothing_on_a_phone_with_its_menu_or_the_ways_to_open_a_notebook_open(tab, slug, scheme):
     tab.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
     tab.page.set_viewport_size({"width": 360, "height": 800})
@@ -39,7 +39,7 @@ def test_axe_finds_nothing_on_a_phone_with_its_menu_or_the_ways_to_open_a_notebo
 
 
 def test_axe_finds_nothing_in_the_search_and_in_a_whole_program(tab):
-    opened = tab.open("it/masks/causal/")
+    opened = tab.open("it/foundations/causal/")
     opened.locator("[data-show]").first.click()
     assert faults(opened) == []
     opened.keyboard.press("Escape")
@@ -50,6 +50,6 @@ def test_axe_finds_nothing_in_the_search_and_in_a_whole_program(tab):
 
 
 def test_the_buttons_of_a_cell_are_no_landmark(tab):
-    opened = tab.open("masks/causal/")
+    opened = tab.open("foundations/causal/")
     assert opened.locator("article .cell-tools").count() > 0
     assert opened.locator("article").get_by_role("navigation").count() == 0

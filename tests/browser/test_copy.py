@@ -22,7 +22,7 @@ def tab(chromium, files):
         yield tab
 
 
-@pytest.mark.parametrize("path", ["masks/causal/", "zh/map/"])
+@pytest.mark.parametrize("path", ["foundations/causal/", "zh/map/"])
 def test_every_link_of_a_copy_opens_a_page_of_it(tab, path):
     opened = tab.open(f"{path}index.html")
     links = opened.locator("a[href^='.'], a[href^='#'], a[href^='file:']").evaluate_all(
@@ -36,17 +36,17 @@ def test_a_copy_leads_from_page_to_page_and_from_language_to_language_and_offers
     opened = tab.open("index.html")
     expect(opened.locator(".search-button")).to_have_count(0)
     opened.locator(".md-nav--primary a", has_text="Masks").click()
-    opened.wait_for_url("**/masks/causal/index.html")
+    opened.wait_for_url("**/masks/padding/index.html")
     opened.locator(".md-nav--secondary a[href='#probe']").click()
     opened.locator(".md-select button").click()
     opened.locator(".md-select a[hreflang=zh]").click()
-    opened.wait_for_url("**/zh/masks/causal/index.html#probe")
+    opened.wait_for_url("**/zh/masks/padding/index.html#probe")
     opened.locator(".pages a[rel=next]").click()
-    opened.wait_for_url("**/zh/masks/padding/index.html")
+    opened.wait_for_url("**/zh/masks/combining/index.html")
 
 
 def test_a_copy_has_its_styles_fonts_colours_and_programs(tab):
-    page = site.Page("it", "masks/causal")
+    page = site.Page("it", "foundations/causal")
     opened = tab.open(f"{page.path}index.html", quiet=True)
     assert opened.evaluate("[...document.fonts].some(font => font.status === 'loaded')")
     paper = "getComputedStyle(document.body).backgroundColor"

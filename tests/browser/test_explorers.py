@@ -14,7 +14,7 @@ from tools.site import explorers
 PAGES = {
     "mask-painter": site.Page("it", "masks/combining"),
     "one-query": site.Page("zh", "foundations/weighted-average"),
-    "leak-meter": site.Page("en", "masks/causal"),
+    "leak-meter": site.Page("en", "foundations/causal"),
     "shape-tracer": site.Page("it", "foundations/shapes"),
 }
 OTHER_PAGES = [

@@ -31,22 +31,22 @@ def test_the_index_leads_to_each_cell_that_says_a_name(built):
 
 
 def test_from_the_search_to_the_cell_that_uses_a_name(tab):
-    opened = tab.open("it/masks/causal/")
+    opened = tab.open("it/foundations/causal/")
     search(opened, "CausalAttention")
     found = opened.locator(".search__section[href$='/symbols/#CausalAttention']")
     expect(found).to_be_visible()
     found.click()
     opened.wait_for_url("**/it/symbols/#CausalAttention")
     opened.locator(".entry:has(:target) a[href$='#cell-buffer']").click()
-    opened.wait_for_url("**/it/masks/causal/#cell-buffer")
+    opened.wait_for_url("**/it/foundations/causal/#cell-buffer")
     expect(opened.locator("#cell-buffer")).to_be_in_viewport()
 
 
 def test_the_index_does_not_stand_before_the_pages_that_explain(tab):
-    opened = tab.open("masks/causal/")
+    opened = tab.open("foundations/causal/")
     search(opened, "causal mask")
     expect(opened.locator(".search__page").first).to_be_visible()
-    assert results(opened)[0] == "masks/causal/"
+    assert results(opened)[0] == "foundations/causal/"
     assert not {"symbols/", "map/"} & set(results(opened)[:5])
 
 
@@ -62,15 +62,15 @@ def test_the_list_alone_is_shown_where_the_drawing_of_the_map_would_be_too_small
 
 
 def test_the_switcher_stays_on_the_page_and_at_the_section_over_many_hops(tab):
-    opened = tab.open("masks/causal/#row-zero")
+    opened = tab.open("foundations/causal/#row-zero")
     for language in [*(site.LANGUAGES.keys() - {"en"}), "en"] * 2:
         opened.locator(".md-select > button").click()
         opened.locator(f'.md-select a[hreflang="{language}"]').click()
-        opened.wait_for_url(f"**{site.PREFIX}{site.Page(language, 'masks/causal').path}#row-zero")
+        opened.wait_for_url(f"**{site.PREFIX}{site.Page(language, 'foundations/causal').path}#row-zero")
         assert opened.evaluate("document.documentElement.lang") == language
 
 
-@pytest.mark.parametrize("path", ["nope/", "it/masks/causal/nope/nope.html"])
+@pytest.mark.parametrize("path", ["nope/", "it/foundations/causal/nope/nope.html"])
 def test_the_page_for_a_lost_reader_speaks_all_languages_at_any_depth(tab, path):
     opened = tab.open(path, quiet=True)
     assert tab.faults == [

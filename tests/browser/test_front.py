@@ -24,7 +24,7 @@ ENDS = """() => [...new Set(document.querySelector('.attention').getAnimations({
 
 
 def test_the_picture_shows_the_printed_weights_as_numbers_as_arcs_and_as_shares_of_a_bar(built):
-    [printed] = [cell.output for cell in site.Page("en", "masks/causal").cells if cell.name == "weights"]
+    [printed] = [cell.output for cell in site.Page("en", "foundations/causal").cells if cell.name == "weights"]
     printed = re.findall(r"\d\.\d{4}", printed)
     turns = site.soup(built, site.Page("it", "index")).figure.select(".turn")
     for number, turn in enumerate(turns):

@@ -13,8 +13,8 @@ from tools.markdown import read
 BUILDS_ON = {slug: read(site.Page("en", slug).source).front.get("builds_on", []) for slug in site.SLUGS}
 LEADS_TO = {slug: [other for other in site.SLUGS if slug in BUILDS_ON[other]] for slug in site.SLUGS}
 POLICY = re.compile('<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="([^"]+)">')
+SAME = {"it": {"Cross-attention"}}  # a title that Italian keeps
 SPOKEN = ("alt", "aria-label", "placeholder", "title")
-SAME = {"it": {"Cross-attention"}}  # a name that Italian keeps
 
 
 def chapter(slug):
@@ -171,7 +171,7 @@ def test_around_its_article_a_page_says_nothing_in_english(built):
         assert len(english) > 20
         for language in site.LANGUAGES.keys() - {"en"}:
             said = words_around(site.soup(built, site.Page(language, slug)))
-            assert said & english == SAME.get(language, set()), (language, slug)
+            assert said & english <= SAME.get(language, set()), (language, slug)
 
 
 def test_each_page_with_tints_says_once_what_they_mean(built):

@@ -22,7 +22,7 @@ def prose(made):
     return [cell["source"] for cell in made["cells"] if cell["cell_type"] == "markdown"]
 
 
-@pytest.mark.parametrize("slug", ["masks/causal", "labs/see-the-masks"])
+@pytest.mark.parametrize("slug", ["foundations/causal", "labs/see-the-masks"])
 @pytest.mark.parametrize("language", site.LANGUAGES)
 def test_a_page_hands_out_its_notebook(tab, built, slug, language):
     page = site.Page(language, slug)
@@ -53,7 +53,7 @@ def test_every_language_tells_the_same_ways_and_chinese_first_the_one_that_china
 
 @pytest.mark.parametrize("language", site.LANGUAGES)
 def test_by_keyboard_a_reader_sees_how_to_open_a_notebook_and_copies_its_address(tab, language):
-    opened = tab.open(site.Page(language, "masks/causal").path)
+    opened = tab.open(site.Page(language, "foundations/causal").path)
     button, box = opened.locator("article [popovertarget]"), opened.locator(".cloud")
     button.focus()
     opened.keyboard.press("Enter")
@@ -69,7 +69,7 @@ def test_by_keyboard_a_reader_sees_how_to_open_a_notebook_and_copies_its_address
 
 
 def test_where_nothing_can_be_copied_the_address_is_selected(tab):
-    opened = tab.open("masks/causal/")
+    opened = tab.open("foundations/causal/")
     opened.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('not here')) }")
     opened.locator("article [popovertarget]").click()
     opened.locator(".cloud [data-copy]").click()
@@ -79,7 +79,7 @@ def test_where_nothing_can_be_copied_the_address_is_selected(tab):
 def test_without_scripts_the_ways_to_open_a_notebook_show_and_its_address_can_be_selected(chromium, server):
     context = chromium.new_context(java_script_enabled=False)
     opened = context.new_page()
-    opened.goto(f"{server.url}zh/masks/causal/")
+    opened.goto(f"{server.url}zh/foundations/causal/")
     opened.locator("article [popovertarget]").click()
     expect(opened.locator(".cloud code")).to_be_visible()
     expect(opened.locator(".cloud button")).to_have_count(0)

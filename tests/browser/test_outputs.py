@@ -44,7 +44,7 @@ NAMED = [
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_causal_matrix_has_grey_zeros_and_tints_that_grow_with_the_number(tab, scheme):
     tab.page.emulate_media(**SCHEMES[scheme])
-    tab.open("masks/causal/")
+    tab.open("foundations/causal/")
     output = tab.page.locator("article .output", has_text="0.0000").first
     cells = output.locator("span").evaluate_all(
         """spans => spans.map(span => {
@@ -67,7 +67,7 @@ def test_a_causal_matrix_has_grey_zeros_and_tints_that_grow_with_the_number(tab,
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_the_text_of_every_tint_can_be_read(tab, scheme):
     tab.page.emulate_media(**SCHEMES[scheme])
-    tab.open("masks/causal/")
+    tab.open("foundations/causal/")
     spans = " ".join(f'<span class="{tone}">{tone}</span>' for tone in TONES)
     tab.page.locator("article .output code").first.evaluate("(box, html) => box.innerHTML = html", spans)
     contrast = {tone: tab.page.locator(f"article .output .{tone}").first.evaluate(CONTRAST) for tone in TONES}
@@ -110,8 +110,8 @@ def test_the_names_of_rows_and_columns_have_room_on_every_screen_and_on_paper(ta
 
 
 def test_names_are_neither_selected_nor_copied(tab):
-    opened = tab.open("masks/causal/")
-    page = site.Page("en", "masks/causal")
+    opened = tab.open("foundations/causal/")
+    page = site.Page("en", "foundations/causal")
     opened.locator(".named").first.evaluate("code => getSelection().selectAllChildren(code)")
     opened.keyboard.press("ControlOrMeta+c")
     copied = opened.evaluate("navigator.clipboard.readText()")
@@ -120,7 +120,7 @@ def test_names_are_neither_selected_nor_copied(tab):
 
 def test_on_a_phone_the_names_of_rows_stay_while_the_rows_move_by_keyboard(tab):
     tab.page.set_viewport_size({"width": 360, "height": 800})
-    opened = tab.open("masks/causal/")
+    opened = tab.open("foundations/causal/")
     code, mark = opened.locator(".named").first, opened.locator(".named i[data-row]").first
     code.evaluate("code => new Promise(done => new ResizeObserver(done).observe(code))")  # the page's own was first
     before = mark.bounding_box()
@@ -145,7 +145,7 @@ def test_the_name_of_an_output_says_its_rows_and_columns(tab):
 @pytest.mark.parametrize("scheme", ["print", "print of a dark screen"])
 def test_a_printed_page_keeps_the_tints_and_is_dark_on_light(tab, scheme):
     tab.page.emulate_media(**SCHEMES[scheme])
-    tab.open("masks/causal/")
+    tab.open("foundations/causal/")
     span = tab.page.locator("article .output .plus8").first
     assert span.evaluate("span => getComputedStyle(span).printColorAdjust") == "exact"
     ink = span.evaluate("span => getComputedStyle(span).color")

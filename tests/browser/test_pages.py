@@ -166,7 +166,7 @@ def phone(chromium, server):
     """A tab on a phone that has the font for mathematics already."""
     with open_tab(chromium, server) as tab:
         tab.page.set_viewport_size({"width": 360, "height": 740})
-        tab.open("masks/causal/", quiet=True)
+        tab.open("foundations/causal/", quiet=True)
         yield tab
 
 
@@ -196,7 +196,7 @@ def test_on_paper_nothing_reaches_beyond_the_margins_and_79_columns_of_code_fit(
 def test_a_next_page_takes_no_other_file_than_itself_but_for_the_first_explorer_of_a_kind(tab):
     explorers = []
     with tab.page.expect_response("**/math.woff2"):  # a busy browser asks for it after the network was idle
-        tab.open("masks/causal/", quiet=True)
+        tab.open("foundations/causal/", quiet=True)
     for page in site.TURNS_WITH_CELLS[::3]:
         before = len(tab.server.visits)
         tab.open(page.path)

@@ -7,7 +7,7 @@ from tests.browser.conftest import open_tab
 
 
 def test_a_script_that_slips_in_does_not_run(tab):
-    opened = tab.open("masks/causal/")
+    opened = tab.open("foundations/causal/")
     html = "<img src=x onerror='hacked = 1'>"
     opened.evaluate("html => document.querySelector('article').insertAdjacentHTML('afterbegin', html)", html)
     opened.wait_for_timeout(300)
@@ -21,7 +21,7 @@ def test_under_the_headers_that_contributing_names_for_servers_a_page_works(chro
     headers = dict(re.findall(r"^      ([A-Z][\w-]+): (.+)$", written, re.M))
     assert {"X-Content-Type-Options", "Referrer-Policy"} <= set(headers)
     with site.serve(built, headers) as server, open_tab(chromium, server) as tab:
-        opened = tab.open("it/masks/causal/", quiet=True)
+        opened = tab.open("it/foundations/causal/", quiet=True)
         tab.copy(0)
         opened.keyboard.press("/")
         opened.keyboard.insert_text("softmax")

@@ -15,7 +15,7 @@ PAPER = "getComputedStyle(document.body).backgroundColor"
 
 def test_colours_are_chosen_in_turn_and_remembered(tab):
     tab.page.emulate_media(color_scheme="dark")
-    opened = tab.open("masks/causal/")
+    opened = tab.open("foundations/causal/")
     button, dark = opened.locator(".colours"), opened.evaluate(PAPER)
     papers = []
     for choice in ("light", "dark", "auto", "light"):
@@ -32,13 +32,13 @@ def test_colours_are_chosen_in_turn_and_remembered(tab):
 
 def test_a_page_is_never_painted_in_colours_that_were_not_chosen(tab):
     """The choice is in force before the body is read."""
-    opened = tab.open("masks/causal/")
+    opened = tab.open("foundations/causal/")
     opened.locator(".colours").click()
     opened.add_init_script(
         "new MutationObserver((_, watch) => document.body && (watch.disconnect(), "
         "early = document.documentElement.style.colorScheme)).observe(document, {childList: true, subtree: true})"
     )
-    assert tab.open("masks/causal/").evaluate("early") == "light"
+    assert tab.open("foundations/causal/").evaluate("early") == "light"
 
 
 # --- the frame of a page --------------------------------------------------------------------------
@@ -47,7 +47,7 @@ def test_a_page_is_never_painted_in_colours_that_were_not_chosen(tab):
 @pytest.mark.parametrize("width", [1000, 1300])
 def test_on_a_wide_screen_menu_contents_and_text_stand_beside_each_other(tab, width):
     tab.page.set_viewport_size({"width": width, "height": 900})
-    opened = tab.open("it/masks/causal/")
+    opened = tab.open("it/foundations/causal/")
     menu, contents, text = (
         opened.locator(part).bounding_box() for part in (".md-nav--primary", ".md-nav--secondary", "article")
     )
@@ -57,7 +57,7 @@ def test_on_a_wide_screen_menu_contents_and_text_stand_beside_each_other(tab, wi
 
 
 def test_the_table_of_contents_and_the_header_follow_the_reader(tab):
-    opened = tab.open("masks/causal/#probe")
+    opened = tab.open("foundations/causal/#probe")
     here = opened.locator(".md-nav--secondary [aria-current=location]")
     expect(here.last).to_have_attribute("href", "#probe")
     expect(opened.locator(".md-header__title--active .md-header__topic").last).to_contain_text("Causal masks")
@@ -71,7 +71,7 @@ def test_the_table_of_contents_and_the_header_follow_the_reader(tab):
 
 def test_the_menu_of_a_phone_opens_and_closes_by_keyboard(tab):
     tab.page.set_viewport_size({"width": 390, "height": 800})
-    opened = tab.open("zh/masks/causal/")
+    opened = tab.open("zh/foundations/causal/")
     menu, link = opened.locator("[data-drawer]"), opened.locator(".md-nav--primary [aria-current]")
     expect(link).not_to_be_in_viewport()
     menu.focus()
@@ -86,7 +86,7 @@ def test_the_menu_of_a_phone_opens_and_closes_by_keyboard(tab):
 @pytest.mark.parametrize("width", [360, 1440])
 def test_the_menu_of_languages_opens_below_its_button_until_escape(tab, width):
     tab.page.set_viewport_size({"width": width, "height": 800})
-    opened = tab.open("masks/causal/")
+    opened = tab.open("foundations/causal/")
     button, menu = opened.locator(".md-select button"), opened.locator(".md-select ul")
     expect(menu).to_be_hidden()
     button.click()
@@ -102,7 +102,7 @@ def test_the_menu_of_languages_opens_below_its_button_until_escape(tab, width):
 
 
 def test_the_keyboard_reaches_search_colours_languages_and_copy_buttons(tab):
-    opened = tab.open("it/masks/causal/")
+    opened = tab.open("it/foundations/causal/")
     wanted = {".search-button", ".colours", ".md-select button", "article [data-copy]", "article [data-show]"}
     for _ in range(120):
         opened.keyboard.press("Tab")
@@ -113,7 +113,7 @@ def test_the_keyboard_reaches_search_colours_languages_and_copy_buttons(tab):
 
 
 def test_the_first_stop_of_the_keyboard_leads_past_the_menu(tab):
-    opened = tab.open("masks/causal/")
+    opened = tab.open("foundations/causal/")
     opened.keyboard.press("Tab")
     expect(opened.locator(":focus")).to_have_text("Skip to content")
     expect(opened.locator(":focus")).to_be_in_viewport()
@@ -136,7 +136,7 @@ def test_a_wide_table_moves_sideways_in_its_box_and_by_keyboard(tab):
 
 
 def test_a_whole_program_is_shown_before_it_is_copied(tab):
-    page = site.Page("it", "masks/causal")
+    page = site.Page("it", "foundations/causal")
     opened = tab.open(page.path)
     box = opened.get_by_role("dialog", name=text("it", "program"))
     opened.locator("article [data-show]").nth(2).click()
@@ -152,7 +152,7 @@ def test_a_whole_program_is_shown_before_it_is_copied(tab):
 
 
 def test_who_copies_hears_it_and_reads_it(tab):
-    opened = tab.open("zh/masks/causal/")
+    opened = tab.open("zh/foundations/causal/")
     opened.locator(".cell-tools [data-copy]").first.click()
     said = opened.locator("#said")
     expect(said).to_have_text(text("zh", "copied"))
@@ -163,7 +163,7 @@ def test_who_copies_hears_it_and_reads_it(tab):
 
 
 def test_where_nothing_can_be_copied_the_program_is_shown(tab):
-    opened = tab.open("masks/causal/")
+    opened = tab.open("foundations/causal/")
     opened.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('not here')) }")
     opened.locator(".cell-tools [data-copy]").first.click()
     box = opened.get_by_role("dialog", name=text("en", "program"))
@@ -176,7 +176,7 @@ def test_where_nothing_can_be_copied_the_program_is_shown(tab):
 
 
 def test_paper_has_the_article_with_its_answers_and_no_menus(tab):
-    opened = tab.open("masks/causal/")
+    opened = tab.open("foundations/causal/")
     assert opened.locator("details:not([open])").count() > 3
     opened.emulate_media(media="print")
     opened.evaluate("dispatchEvent(new Event('beforeprint'))")
@@ -190,7 +190,7 @@ def test_paper_has_the_article_with_its_answers_and_no_menus(tab):
 def test_without_scripts_there_is_no_button_that_does_nothing(chromium, server, width, menu):
     context = chromium.new_context(java_script_enabled=False, viewport={"width": width, "height": 800})
     opened = context.new_page()
-    opened.goto(f"{server.url}it/masks/causal/")
+    opened.goto(f"{server.url}it/foundations/causal/")
     for needs_scripts in ("[data-drawer]", ".colours", ".search-button"):
         expect(opened.locator(needs_scripts)).to_be_hidden()
     label, link = opened.locator("label.md-header__button"), opened.locator(".md-nav--primary").first

@@ -12,9 +12,13 @@ from tools.site.search import index
 
 # What readers look for, and a page that must be found.
 QUERIES = {
-    "en": {"causal mask": "masks/causal", "torch.cat": "cross/capstone", "cross-attention": "cross/cross-attention"},
-    "it": {"maschera causale": "masks/causal", "attenzione": "index", "masked_fill": "masks/causal"},
-    "zh": {"因果掩码": "masks/causal", "多头注意力": "foundations/many-heads", "解码器": "cross/cross-attention"},
+    "en": {
+        "causal mask": "foundations/causal",
+        "torch.cat": "practice/capstone",
+        "cross-attention": "cross/cross-attention",
+    },
+    "it": {"maschera causale": "foundations/causal", "attenzione": "index", "masked_fill": "foundations/causal"},
+    "zh": {"因果掩码": "foundations/causal", "多头注意力": "foundations/many-heads", "解码器": "cross/cross-attention"},
 }
 
 
@@ -39,7 +43,7 @@ def results(opened):
 @pytest.mark.parametrize("language", QUERIES)
 def test_the_search_finds_the_page_of_a_question_and_none_of_another_language(tab, language):
     pages = {page.path for page in site.PAGES if page.language == language}
-    opened = tab.open(site.Page(language, "masks/causal").path)
+    opened = tab.open(site.Page(language, "foundations/causal").path)
     for words, slug in QUERIES[language].items():
         search(opened, words)
         found = results(opened)
@@ -65,7 +69,7 @@ def told(built, once):
     def say_so(folder):
         shutil.copytree(built, folder)
         for language, said in SAID.items():
-            for slug, words in (("index", said), ("masks/causal", ALONE), ("cross/cross-attention", HALF)):
+            for slug, words in (("index", said), ("foundations/causal", ALONE), ("cross/cross-attention", HALF)):
                 page = folder / site.Page(language, slug).path / "index.html"
                 page.write_text(page.read_text("utf-8").replace("</h1>", f"</h1><p>{words}</p>", 1), encoding="utf-8")
         index(folder)
@@ -80,7 +84,7 @@ def told(built, once):
 )
 def test_words_that_touch_others_are_found_and_shown_as_they_stand(chromium, told, language, words):
     with open_tab(chromium, told) as tab:
-        first, other = (site.Page(language, slug).path for slug in ("index", "masks/causal"))
+        first, other = (site.Page(language, slug).path for slug in ("index", "foundations/causal"))
         opened = tab.open(first)
         title = opened.locator("h1").evaluate("title => title.firstChild.textContent")
         search(opened, words)
@@ -101,7 +105,7 @@ def test_words_that_touch_others_are_found_and_shown_as_they_stand(chromium, tol
 )
 def test_what_is_shown_of_a_page_begins_with_its_words_and_marks_words_alone(tab, language, words, marks):
     """Not with what is left of a sentence or of the title, and nothing that stands behind a word is marked."""
-    opened = tab.open(site.Page(language, "masks/causal").path)
+    opened = tab.open(site.Page(language, "foundations/causal").path)
     search(opened, words)
     shown = opened.locator(".search__results a")
     expect(shown).not_to_have_count(0)
@@ -120,7 +124,7 @@ def test_what_is_shown_of_a_page_begins_with_its_words_and_marks_words_alone(tab
 
 
 def test_results_that_come_late_are_not_shown(tab):
-    opened, held, fragments = tab.open("masks/causal/"), [], "**/pagefind/fragment/**"
+    opened, held, fragments = tab.open("foundations/causal/"), [], "**/pagefind/fragment/**"
     opened.route(fragments, lambda route: held.append(route))
     opened.keyboard.press("/")
     with opened.expect_request(fragments):
@@ -151,7 +155,7 @@ def test_the_keyboard_alone_leads_from_a_query_to_its_first_page_or_to_a_section
 
 
 def test_the_search_fetches_nothing_before_it_is_opened_and_only_its_language_then(tab):
-    opened = tab.open("zh/masks/causal/", quiet=True)
+    opened = tab.open("zh/foundations/causal/", quiet=True)
     assert [url for url in tab.asked if "pagefind" in url or "find.js" in url] == []
     search(opened, "掩码")
     asked = [url for url in tab.asked if "pagefind" in url]
@@ -172,7 +176,7 @@ def test_words_that_no_page_has_are_named_in_the_language_of_the_page(tab):
 
 def test_escape_closes_the_search_and_returns_the_focus_and_it_opens_again_at_once(tab):
     """The focus leaves the closed dialog a little later."""
-    opened = tab.open("masks/causal/")
+    opened = tab.open("foundations/causal/")
     button, dialog = opened.locator("[data-search-open]"), opened.locator("dialog.search")
     button.focus()
     opened.keyboard.press("Enter")

@@ -21,7 +21,7 @@ def test_the_glossary_lists_each_term_with_its_sentence_and_its_page(built):
 
 
 def test_the_sentence_of_a_term_shows_for_pointer_and_keyboard_and_is_its_title(tab):
-    opened = tab.open("it/masks/causal/")
+    opened = tab.open("it/foundations/causal/")
     term, note = opened.locator("a.term").nth(4), opened.get_by_role("tooltip")
     says = term.get_attribute("title")
     expect(note).to_be_hidden()
@@ -44,7 +44,7 @@ def test_the_sentence_of_a_term_shows_for_pointer_and_keyboard_and_is_its_title(
 
 def test_the_sentence_of_a_term_stays_inside_a_phone(tab):
     tab.page.set_viewport_size({"width": 360, "height": 700})
-    opened = tab.open("cross/capstone/")
+    opened = tab.open("practice/capstone/")
     for term in opened.locator("p > a.term").all()[:6]:
         term.focus()
         box = opened.get_by_role("tooltip").bounding_box()

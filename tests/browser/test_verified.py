@@ -16,7 +16,7 @@ WAIT = ("waits", "print(2)\n", None, "needs cuda: a test")
 FACTS = {"torch": "2.13.0", "date": "2026-11-20"}
 NAME = "A100, driver 1.2"
 COUNTS = {page.slug: len(read_cells(page.snippets)) for page in site.PAGES_WITH_CELLS}
-CAUSAL, CROSS, AVERAGE = "masks/causal", "cross/cross-attention", "foundations/weighted-average"
+CAUSAL, CROSS, AVERAGE = "foundations/causal", "cross/cross-attention", "foundations/weighted-average"
 
 
 @pytest.fixture(scope="session")

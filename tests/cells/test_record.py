@@ -31,8 +31,8 @@ def cells(tmp_path):
 
 def test_a_record_is_written_and_read(tmp_path, cells):
     page = PAGE | {"cells": {c.name: digest(cells(SETUP), c) for c in cells(SETUP)}}
-    write_record(tmp_path / "verified/cpu.json", {"masks/causal": page})
-    assert read_record(tmp_path / "verified/cpu.json") == {"masks/causal": page}
+    write_record(tmp_path / "verified/cpu.json", {"foundations/causal": page})
+    assert read_record(tmp_path / "verified/cpu.json") == {"foundations/causal": page}
     assert read_record(tmp_path / "verified/cuda.json") == {}
     assert [path.name for path in (tmp_path / "verified").iterdir()] == ["cpu.json"]
 

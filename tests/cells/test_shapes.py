@@ -95,5 +95,5 @@ def test_an_entry_is_no_way_to_run_code():
     ("code", "said"), [("x = (\n", "SyntaxError: '(' was never closed"), ("x = 1  # one\n", "a comment in a cell")]
 )
 def test_a_mistake_in_a_cell_is_named_with_the_file_that_it_is_written_in(code, said):
-    with pytest.raises(SourceError, match=rf"^snippets/masks/causal\.md:41: {re.escape(said)}"):
-        compiled(Cell("leak", code, None, 40, 45, path="snippets/masks/causal.md"))
+    with pytest.raises(SourceError, match=rf"^snippets/foundations/causal\.md:41: {re.escape(said)}"):
+        compiled(Cell("leak", code, None, 40, 45, path="snippets/foundations/causal.md"))

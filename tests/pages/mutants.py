@@ -1,7 +1,7 @@
 """Break the code of the pages in small ways and see whether their tests notice.
 
     nox -s mutants                      every page whose code or tests have changed since it was counted
-    nox -s mutants -- masks/causal      this page, in any case
+    nox -s mutants -- foundations/causal      this page, in any case
 
 A mutant is one small change inside a function or class that readers copy, in a shared cell or in the solution of the
 exercise: an operator, a comparison, a number, an axis, a name of another role, a call or a statement left out. It is an

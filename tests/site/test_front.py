@@ -65,11 +65,11 @@ def test_the_picture_has_the_numbers_that_a_cell_prints():
     words = front.cell(pages, *front.WORDS).code
     assert f'words = "{" ".join(shown["words"])}"' in words
     tokens = words[words.index("inputs = ") : words.index("# (T, E)")]
-    assert tokens in front.cell(pages, "masks/causal", "attend").code
+    assert tokens in front.cell(pages, "foundations/causal", "attend").code
     slug, section = shown["shown"]
     source = (ROOT / f"docs/en/{slug}.md").read_text("utf-8")
     [found] = [part for part in source.split("\n## ") if f"{{#{section}}}" in part]
-    assert '--8<-- "masks/causal.md:weights"' in found
+    assert '--8<-- "foundations/causal.md:weights"' in found
 
 
 # --- what other sites are told --------------------------------------------------------------------
@@ -80,7 +80,7 @@ def told(language, behind=(), is_home=False, alternates=("en", "zh")):
     config = {"site_name": "Site", "site_url": "https://a.org/", "theme": {"language": language}}
     files = {name: SimpleNamespace(url="" if name == "en" else f"{name}/") for name in alternates}
     said = env.get_template("partials/linked.html").render(
-        here=made.page("masks/causal", "A </script> title", description="About.", behind=behind),
+        here=made.page("foundations/causal", "A </script> title", description="About.", behind=behind),
         page={"file": {"alternates": files}},
         edition=made.edition(loose=[made.page("index", "Home")]),
         config=config,

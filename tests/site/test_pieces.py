@@ -32,7 +32,7 @@ description: A page.
 
 # Title
 
-Prose with $x^2$ and [a link](../masks/causal.md#row-zero), [home](https://example.org), [here](#below).
+Prose with $x^2$ and [a link](../foundations/causal.md#row-zero), [home](https://example.org), [here](#below).
 
 --8<-- "a/b.md:data"
 
@@ -65,7 +65,9 @@ def sources(made, kind):
 
 
 def test_a_notebook_has_the_prose_and_the_cells_of_a_page_in_order():
-    made = notebook(PAGE, CELLS, lambda target: target.replace("../masks/causal.md", "https://site/masks/causal/"))
+    made = notebook(
+        PAGE, CELLS, lambda target: target.replace("../foundations/causal.md", "https://site/foundations/causal/")
+    )
     nbformat.validate(made)
     assert [cell.id for cell in made.cells] == ["text_0", "data", "text_1", "show", "text_2"]
     assert sources(made, "code") == ["x = 1", "print(x)"]
@@ -74,7 +76,7 @@ def test_a_notebook_has_the_prose_and_the_cells_of_a_page_in_order():
         [{"name": "stdout", "output_type": "stream", "text": "1\n"}],
     ]
     first, second, third = sources(made, "markdown")
-    assert first.startswith("# Title\n\nProse with $x^2$ and [a link](https://site/masks/causal/#row-zero)")
+    assert first.startswith("# Title\n\nProse with $x^2$ and [a link](https://site/foundations/causal/#row-zero)")
     assert "[home](https://example.org), [here](#below)" in first
     assert second == '## A heading <a id="below"></a>\n\n> **Why?**\n>\n> Because.'
     assert third == "> More.\n\nLast."

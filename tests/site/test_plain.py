@@ -20,7 +20,7 @@ description: A page.
 
 # Title
 
-[a link](../masks/causal.md#row-zero), [below](#below), ![one
+[a link](../foundations/causal.md#row-zero), [below](#below), ![one
 arc.](../../assets/arc.svg) `[code](is.md)`
 
 --8<-- "a/b.md:data"
@@ -34,7 +34,7 @@ rises.](#show)
 """
 PLAIN = """# Title
 
-[a link](https://site/../masks/causal.md#row-zero), [below](https://site/#below), ![one
+[a link](https://site/../foundations/causal.md#row-zero), [below](https://site/#below), ![one
 arc.](https://site/../../assets/arc.svg) `[code](is.md)`
 
 ```python

@@ -71,11 +71,11 @@ class Preview:
 
 
 def test_the_preview_shows_an_edited_cell_reports_a_mistake_and_recovers(preview):
-    page = "masks/causal/"
+    page = "foundations/causal/"
     preview.wait(lambda: "<article" in preview.shows(page))
     assert preview.shows(page).count("a_fresh_name") == 0
 
-    snippet = preview.project / "snippets/masks/causal.md"
+    snippet = preview.project / "snippets/foundations/causal.md"
     text = snippet.read_text("utf-8")
     snippet.write_text(text.replace("visible", "a_fresh_name"), encoding="utf-8")
     preview.wait(lambda: "a_fresh_name" in preview.shows(page))
@@ -84,7 +84,7 @@ def test_the_preview_shows_an_edited_cell_reports_a_mistake_and_recovers(preview
         return re.findall('id="cell-([a-z-]+)"', preview.shows(page))[:2]
 
     first, second = first_cells()
-    source = preview.project / "docs/zh/masks/causal.md"
+    source = preview.project / "docs/zh/foundations/causal.md"
     good = source.read_text("utf-8")
     swapped = {f"causal.md:{first}": f"causal.md:{second}", f"causal.md:{second}": f"causal.md:{first}"}
     names = re.compile(f'({"|".join(swapped)})(?=")')
@@ -105,7 +105,7 @@ def files(folder):
 
 def test_a_preview_that_is_ended_ends_quietly_and_leaves_nothing_behind(preview):
     before = files(preview.project)
-    preview.wait(lambda: "<article" in preview.shows("masks/causal/"))
+    preview.wait(lambda: "<article" in preview.shows("foundations/causal/"))
     preview.server.send_signal(signal.SIGINT)
     preview.server.wait(LIMIT)
     assert "Traceback" not in preview.said()

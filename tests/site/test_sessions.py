@@ -42,8 +42,12 @@ def sessions():
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
-        ("update", ["masks/casual"], "there is no snippets/masks/casual.md; did you mean snippets/masks/causal.md"),
-        ("cells", ["docs/it/masks/casual.md"], "did you mean snippets/masks/causal.md"),
+        (
+            "update",
+            ["foundations/casual"],
+            "there is no snippets/foundations/casual.md; did you mean snippets/foundations/causal.md",
+        ),
+        ("cells", ["docs/it/foundations/casual.md"], "did you mean snippets/foundations/causal.md"),
         ("mutants", ["masks/nothing-like-it"], "there is no snippets/masks/nothing-like-it.md"),
         ("tests", ["-k", "x"], "takes no arguments"),
     ],

@@ -24,7 +24,7 @@ HEAD = "---\ndescription: A page.\n---\n\n# Title\n\n"
         ("---\ndescription: 3\n---\n# Title\n", 2, "the description is not a text"),
         (f"{HEAD}```python\nx = 1\n", 7, "the block that begins here is not closed"),
         (f"{HEAD}```python\nx = 1\n\n```python\ny = 2\n```\n", 7, "is not closed where it ends"),
-        (f'{HEAD}```text\n\n--8<-- "masks/causal.md:leak"\n\n```\n', 7, "is not closed where it ends"),
+        (f'{HEAD}```text\n\n--8<-- "foundations/causal.md:leak"\n\n```\n', 7, "is not closed where it ends"),
         (f"{HEAD}!!! note\n\n    ```text\n    x\n\nMore.\n", 9, "is not closed where it ends"),
         (f"{HEAD}??? note\nNot indented.\n", 7, "the text of this block is not below it"),
         (f'{HEAD}!!! warning "Open\n\n    Text.\n', 7, "the title of this block is not closed"),
@@ -86,16 +86,18 @@ def refusal(project):
 
 
 def test_a_build_stops_where_a_page_cannot_be_drawn(project):
-    path = project / "docs/it/masks/causal.md"
+    path = project / "docs/it/foundations/causal.md"
     text = path.read_text("utf-8")
     path.write_text(text.replace(r"\operatorname{softmax}", r"\operatornam{softmax}", 1), encoding="utf-8")
     line = text.partition(r"\operatorname{softmax}")[0].count("\n") + 1
-    assert refusal(project).startswith(rf'docs/it/masks/causal.md:{line}: Unknown command "\operatornam" in')
+    assert refusal(project).startswith(rf'docs/it/foundations/causal.md:{line}: Unknown command "\operatornam" in')
 
 
 def test_a_build_stops_where_a_translation_is_missing(project):
-    (project / "docs/zh/masks/causal.md").unlink()
-    assert refusal(project).startswith("docs/zh/masks/causal.md is missing: every page of the nav stands in every")
+    (project / "docs/zh/foundations/causal.md").unlink()
+    assert refusal(project).startswith(
+        "docs/zh/foundations/causal.md is missing: every page of the nav stands in every"
+    )
 
 
 def test_a_build_reads_each_file_once(project):

@@ -18,7 +18,7 @@ from tools import machine
 
 HERE = Path(__file__).parent
 WHOLE = {"accessibility": 1, "best-practices": 1, "seo": 1, "faults": []}
-SOME = [site.Page("en", "index"), site.Page("it", "masks/causal"), site.Page("zh", "labs/see-the-masks")]
+SOME = [site.Page("en", "index"), site.Page("it", "foundations/causal"), site.Page("zh", "labs/see-the-masks")]
 CORE = "MathML Core allows it on every element; the validator knows MathML 3"
 LET_PASS = {
     "Attribute “displaystyle” not allowed on element “mfrac” at this point.": CORE,

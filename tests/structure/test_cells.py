@@ -12,7 +12,7 @@ from tools.cells.source import INCLUDE, read_includes, slug_of
 
 ALLOWED_IMPORTS = {"torch", "math"}
 ALLOWED_IN_LABS = ALLOWED_IMPORTS | {"matplotlib"} | sys.stdlib_module_names
-ALLOWED_ON = {"foundations/einsum": ALLOWED_IMPORTS | {"einops"}}  # where another package is the subject
+ALLOWED_ON = {"practice/einsum": ALLOWED_IMPORTS | {"einops"}}  # where another package is the subject
 
 
 def test_every_cell_is_shown_once_and_in_order(cells, language, every_page):

@@ -22,7 +22,7 @@ One $x_i$, a [link](other.md#a), `$y$` in code.
 
 ## Section {#section}
 
---8<-- "masks/causal.md:leak"
+--8<-- "foundations/causal.md:leak"
 
 $$
 A = B
@@ -122,7 +122,7 @@ def test_a_translation_with_its_parts_and_no_word_in_english_is_right(pages):
     ("old", "new", "message"),
     [
         ("{#section}", "{#sezione}", "it.md:11: the heading here is '## sezione'"),
-        ('--8<-- "masks/causal.md:leak"', "", "it.md: the cell here is 'nothing'"),
+        ('--8<-- "foundations/causal.md:leak"', "", "it.md: the cell here is 'nothing'"),
         ("$x_i$", "$x_j$", "it.md:7: the formula here is 'x_j'"),
         ("other.md#a", "other.md", "it.md:7: the link here is 'other.md'"),
         ("assets/a.svg", "assets/b.svg", "the picture"),

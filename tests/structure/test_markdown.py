@@ -24,13 +24,13 @@ lines` **of** code, and `$y$`.
 
 ## Section {#section}
 
---8<-- "masks/causal.md:leak"
+--8<-- "foundations/causal.md:leak"
 
 ??? question "Why?"
 
     - Because.
 
-    --8<-- "masks/causal.md:why"
+    --8<-- "foundations/causal.md:why"
 
 $$
 A = B
@@ -54,10 +54,10 @@ def test_every_block_stands_on_its_line_and_in_its_section():
     assert page.lines_of_front == {("description",): 2, ("made_from",): 3, ("made_from", "top"): 4}
     found = [(block.kind, block.line, block.text) for block in page.blocks if not block.pieces]
     assert found == [
-        ("cell", 17, "masks/causal:leak"),
+        ("cell", 17, "foundations/causal:leak"),
         ("admonition", 19, "??? question"),
         ("list item", 21, ""),
-        ("cell", 23, "masks/causal:why"),
+        ("cell", 23, "foundations/causal:why"),
         ("formula", 25, "A = B"),
         ("code block", 29, "sh # no heading {#no}"),
         ("table row", 33, ""),

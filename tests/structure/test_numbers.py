@@ -84,9 +84,11 @@ def printed(slug: str, cell: str) -> list[float]:
 LARGEST = f"{math.log(torch.finfo(torch.float32).max):.1f}"  # whose exponential float32 can hold
 COMPUTED = {  # page: {a decimal that none of its cells prints: how it follows from what a cell prints, or from torch}
     "index": {"1.2970": lambda: f"{max(printed('foundations/weighted-average', 'columns')):.4f}"},
-    "masks/causal": {
+    "foundations/causal": {
         "0.2379": lambda: f"{printed('foundations/weighted-average', 'context')[1]:.4f}",
-        "1.72": lambda: f"{printed('masks/causal', 'weights')[7] / printed('masks/causal', 'weights')[6]:.2f}",
+        "1.72": lambda: (
+            f"{printed('foundations/causal', 'weights')[7] / printed('foundations/causal', 'weights')[6]:.2f}"
+        ),
     },
     "foundations/softmax": {
         "88.7": lambda: LARGEST,
@@ -94,14 +96,14 @@ COMPUTED = {  # page: {a decimal that none of its cells prints: how it follows f
         "87.4": lambda: f"{math.ceil(-10 * math.log(torch.finfo(torch.float32).tiny)) / 10:.1f}",
     },
     "foundations/scale": {"0.01": lambda: f"{0.30 / 32:.2f}"},
-    "cross/capstone": {"88.7": lambda: LARGEST},
+    "practice/capstone": {"88.7": lambda: LARGEST},
 }
 FROM_ELSEWHERE = {  # page: {a decimal that nothing here computes: where it comes from}
     "foundations/softmax": {"151.29": "the report that the sentence links to"},
     "foundations/scale": {"0.86": "the report that the sentence links to"},
-    "masks/causal": {"1.7": "the paper that the sentence links to", "1.8": "the same paper"},
+    "foundations/causal": {"1.7": "the paper that the sentence links to", "1.8": "the same paper"},
     "masks/polarity": {"0.41": "an answer that tests/pages/masks/test_polarity.py computes"},
-    "cross/capstone": {"0.5": "a rate that the probe does not take"},
+    "practice/capstone": {"0.5": "a rate that the probe does not take"},
     "labs/watch-alignment": {"0.05": "read off the figure", "0.39": "what the changed line gives"},
     "verified": {"1.3": "the tolerance of the runner, in millionths"},
 }
@@ -138,9 +140,9 @@ def test_a_decimal_in_the_prose_is_printed_by_a_cell_of_the_page(refuse):
 
 
 POWERS_FROM_ELSEWHERE = {  # page: {a power of ten that no cell has: where it comes from}
-    "foundations/einsum": {9: "an answer that its tests try"},
+    "practice/einsum": {9: "an answer that its tests try"},
     "foundations/many-heads": {-15: "a gap that its tests look at"},
-    "foundations/same-seed": {8: "the power of two before it"},
+    "practice/same-seed": {8: "the power of two before it"},
     "foundations/softmax": {8: "numbers that its tests look at"},
     "masks/multihead-attention": {-14: "a gap that its tests look at"},
 }
@@ -216,13 +218,15 @@ def test_another_number_is_named_with_its_line(old, new, message):
 
 
 def test_a_decimal_that_nothing_prints_is_named_with_its_line():
-    page = read(page_file("en", "masks/causal"))
-    [fault] = unprinted(parse(page.text.replace("1.72", "1.27"), page.path), "masks/causal")
-    assert re.match(r"docs/en/masks/causal\.md:\d+: no cell of the page prints 1\.27; mend it", fault)
+    page = read(page_file("en", "foundations/causal"))
+    [fault] = unprinted(parse(page.text.replace("1.72", "1.27"), page.path), "foundations/causal")
+    assert re.match(r"docs/en/foundations/causal\.md:\d+: no cell of the page prints 1\.27; mend it", fault)
 
 
 def test_a_power_of_ten_that_no_cell_has_is_named_with_its_line():
-    page = read(page_file("en", "masks/causal"))
+    page = read(page_file("en", "foundations/causal"))
     assert "$10^{-6}$" in page.text
-    [fault] = unfounded_powers(parse(page.text.replace("$10^{-6}$", "$10^{-9}$"), page.path), "masks/causal")
-    assert re.match(r"docs/en/masks/causal\.md:\d+: no cell of the page has a number like 10\^-9; compare them", fault)
+    [fault] = unfounded_powers(parse(page.text.replace("$10^{-6}$", "$10^{-9}$"), page.path), "foundations/causal")
+    assert re.match(
+        r"docs/en/foundations/causal\.md:\d+: no cell of the page has a number like 10\^-9; compare them", fault
+    )

@@ -107,7 +107,7 @@ template: e'.html
 
 # {1} {{#e-perche}}
 
---8<-- "masks/causal.md:leak"
+--8<-- "foundations/causal.md:leak"
 
 $$
 e' , !

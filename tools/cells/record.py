@@ -1,6 +1,6 @@
 """What was run, where and when: `verified/<device>.json`, written by the runner only.
 
-    {"masks/causal": {"date": "2026-11-20", "device": "...", "torch": "2.13.0", "python": "3.11.7",
+    {"foundations/causal": {"date": "2026-11-20", "device": "...", "torch": "2.13.0", "python": "3.11.7",
                       "cells": {"leak": "<sha256 of its program and output>"}}}
 
 A page may call a cell verified only while its digest is still the recorded one.

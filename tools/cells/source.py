@@ -27,7 +27,7 @@ A cell of a lab whose figure shows other numbers on every machine says so, and w
 
 A file may show a cell of another, in its place among its own, by the line that a page has for it:
 
-    --8<-- "cross/capstone.md:kit"
+    --8<-- "practice/capstone.md:kit"
 
 A cell that prints a matrix may name its rows and columns there, one word each, for the page to show beside it:
 
@@ -102,7 +102,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Include:
-    """A line of a page that shows a cell: `--8<-- "masks/causal.md:leak"`."""
+    """A line of a page that shows a cell: `--8<-- "masks/padding.md:leak"`."""
 
     line: int
     slug: str
@@ -289,7 +289,7 @@ def read_includes(page: str | Path, read: Reader = read_text) -> list[Include]:
             includes.append(Include(number, match[2], match[3]))
         elif re.search("-8<-", line):
             raise SourceError(
-                f'{page}:{number}: write a cell as --8<-- "masks/causal.md:leak", the name of its file in letters, '
+                f'{page}:{number}: write a cell as --8<-- "masks/padding.md:leak", the name of its file in letters, '
                 f"digits, - and _ alone; found {line.strip()!r}"
             )
     return includes

@@ -10,8 +10,8 @@ from tools.cells.source import Cell
 from tools.site.pages import SitePage
 
 WORDS = "foundations/weighted-average", "tokens"
-WEIGHTS = "masks/causal", "weights"
-SECTION = "masks/causal", "row-zero"  # that shows them
+WEIGHTS = "foundations/causal", "weights"
+SECTION = "foundations/causal", "row-zero"  # that shows them
 DECIMAL = re.compile(r"\d\.\d{4}")
 PROMISES = re.compile(r'<h2 id="promises">.*?</ol>', re.S)
 

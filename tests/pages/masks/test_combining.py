@@ -152,7 +152,7 @@ def test_large_scores_stay_finite_and_so_do_their_gradients():
 
 
 def test_without_padding_the_module_is_that_of_the_causal_page():
-    causal = p.page_code("masks/causal", "module")
+    causal = p.page_code("foundations/causal", "module")
 
     def prove(case):
         p.seed_modules(case.seed)
@@ -244,7 +244,7 @@ def test_an_empty_memory_is_saved_by_zero_weights():
 
 
 def test_without_padding_the_table_is_that_of_the_causal_page_digit_for_digit():
-    rows, longer = (executed(*cell)[1].splitlines() for cell in ((SLUG, "reduce"), ("masks/causal", "weights")))
+    rows, longer = (executed(*cell)[1].splitlines() for cell in ((SLUG, "reduce"), ("foundations/causal", "weights")))
     for row, beginning in zip(longer, rows[:5]):
         assert row.startswith(beginning.rstrip("]),"))
 

@@ -13,7 +13,7 @@ from torch.nn.attention import SDPBackend
 from tests.pages import properties as p
 from tests.pages.exercise import Exercise
 
-SLUG = "foundations/same-seed"
+SLUG = "practice/same-seed"
 PAGE = p.page_code(SLUG, "modules")
 
 # -- generators ----------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from transformers.models.whisper.modeling_whisper import WhisperAttention
 from tests.pages import properties as p
 from tests.pages.exercise import Exercise
 
-SLUG = "foundations/fused-qkv"
+SLUG = "practice/fused-qkv"
 PAGE, SOLUTION = p.page_code(SLUG, "class"), p.page_code(SLUG, "solution")
 SIZES = p.sizes(B=3, T=5, H=4, D=3, extra=(0, 2))
 LAYOUTS = "blocks", "heads", "conv1d"

@@ -15,7 +15,7 @@ from transformers.models.gpt2.modeling_gpt2 import eager_attention_forward
 from tests.pages import properties as p
 from tests.pages.exercise import Exercise
 
-SLUG = "cross/capstone"
+SLUG = "practice/capstone"
 PAGE, SOLUTION = p.page_code(SLUG, "exhibit"), p.page_code(SLUG, "solution")
 PROBES = ["causality", "padding", "empty", "batch", "order", "cross"]
 PROBES += ["state", "modes", "dtype", "cache", "gradient", "sdpa"]

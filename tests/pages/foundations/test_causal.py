@@ -12,7 +12,7 @@ from torch.nn.attention.bias import causal_lower_right
 from tests.pages import properties as p
 from tests.pages.exercise import Exercise, executed
 
-SLUG = "masks/causal"
+SLUG = "foundations/causal"
 PAGE = p.page_code(SLUG, "module")
 LIMIT = 6
 

@@ -9,7 +9,7 @@ from torch import nn
 from tests.pages import properties as p
 from tests.pages.exercise import Exercise
 
-SLUG = "foundations/einsum"
+SLUG = "practice/einsum"
 PAGE = p.page_code(SLUG, "attend")
 MASK, FORWARD = p.page_code(SLUG, "solution-mask"), p.page_code(SLUG, "solution-forward")
 SIZES = p.sizes(B=2, H=3, T=4, D=3, E=5)

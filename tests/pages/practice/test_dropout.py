@@ -11,7 +11,7 @@ from torch import nn
 from tests.pages import properties as p
 from tests.pages.exercise import Exercise
 
-SLUG = "foundations/dropout"
+SLUG = "practice/dropout"
 PAGE, SOLUTION = p.page_code(SLUG, "reduce"), p.page_code(SLUG, "solution")
 
 
