@@ -1,0 +1,150 @@
+"""A page can be read in one sitting, in order, and what it defines can be taken home: design of the second edition."""
+
+import ast
+import csv
+import os
+import re
+import symtable
+
+import pytest
+
+from tests.configuration import PAGES, ROOT, SLUGS
+from tools.cells.source import program, read_cells
+from tools.markdown import Block, read
+
+FIRST_EDITION = {  # pages that are still to be written anew; whoever does it takes the page out
+    "foundations/weighted-average",
+    "foundations/softmax",
+    "foundations/scale",
+    "foundations/queries-keys-values",
+    "foundations/one-head",
+    "foundations/causal",
+    "foundations/many-heads",
+    "foundations/shapes",
+    "masks/padding",
+    "masks/combining",
+    "masks/polarity",
+    "masks/multihead-attention",
+    "cross/alignment",
+    "cross/cross-attention",
+    "practice/fused-qkv",
+    "practice/einsum",
+    "practice/dropout",
+    "practice/same-seed",
+    "practice/capstone",
+}
+WRITTEN = [page for page in PAGES if page in SLUGS and not page.startswith("labs/") and page not in FIRST_EDITION]
+BUILDS_ON = {page: read(ROOT / f"docs/en/{page}.md").front.get("builds_on") or () for page in PAGES}
+LAST = "recap"  # the section that says what a reader can do now, and where to go next
+
+
+@pytest.fixture(params=WRITTEN)
+def page(request):
+    return request.param
+
+
+def visible(page: str) -> list[Block]:
+    return [block for block in read(ROOT / f"docs/en/{page}.md").blocks if not block.folded]
+
+
+def beneath(page: str) -> set[str]:
+    """The page and all that it builds on, near and far."""
+    return {page, *(other for base in BUILDS_ON[page] for other in beneath(base))}
+
+
+def introduced() -> dict[str, str]:
+    """The terms of the glossary, and the page of cells that introduces each."""
+    rows = csv.DictReader((ROOT / "languages/glossary.csv").open(encoding="utf-8"))
+    pages = {row["en"]: row["where"].partition("#")[0] for row in rows}
+    return {term: page for term, page in pages.items() if page in SLUGS}
+
+
+def test_what_is_not_folded_is_read_in_one_sitting(page):
+    """Terms of a formula and names in code are not counted: they are looked at, not read."""
+    said = (piece.text for block in visible(page) for piece in block.pieces if piece.kind in ("words", "break"))
+    assert len(re.findall(r"[\w’'-]+", " ".join(said))) <= 1100
+    assert sum(block.kind == "cell" for block in visible(page)) <= 9
+    assert LAST in read(ROOT / f"docs/en/{page}.md").sections
+
+
+def test_no_page_uses_what_a_later_one_introduces(page, refuse):
+    """In the text that is not folded; where to go next may name what comes."""
+    known, terms = beneath(page), introduced()
+    blocks = [block for block in visible(page) if block.section != LAST]
+    refuse(
+        f"docs/en/{page}.md:{block.line}: {what} comes from {other}, which this page does not build on"
+        for block in blocks
+        for what, other in (*terms_in(block, terms), *links_in(block, page))
+        if other not in known
+    )
+
+
+def terms_in(block, terms):
+    words = " ".join(piece.text for piece in block.pieces if piece.kind == "words")
+    return [(repr(term), terms[term]) for term in terms if re.search(rf"(?<!\w){re.escape(term)}s?(?!\w)", words)]
+
+
+def links_in(block, page):
+    for piece in block.pieces:
+        target = os.path.normpath(os.path.join(os.path.dirname(page), piece.text.partition("#")[0]))
+        if piece.kind == "link" and target.removesuffix(".md") in SLUGS:
+            yield f"the link {piece.text}", target.removesuffix(".md")
+
+
+def test_no_class_or_function_reads_a_size_from_a_global(page, refuse):
+    """Who copies it would copy the size, too."""
+    cells = read_cells(ROOT / f"snippets/{page}.md")
+    refuse(
+        f"{cell.path}:{cell.fence}: {function} reads the global {name}; take it from an input or an argument"
+        for cell in cells
+        for function, name in globals_read(cell.code, sizes(program(cells, cell)))
+    )
+
+
+def sizes(code):
+    """The names that a program binds at its top to a whole number, a shape, a dtype or a device."""
+    assigned = [node for node in ast.parse(code).body if isinstance(node, ast.Assign)]
+    pairs = [pair for node in assigned for pair in parts(node.targets[0], node.value)]
+    return {target.id for target, value in pairs if isinstance(target, ast.Name) and is_size(value)}
+
+
+def parts(target, value):
+    """The names of an assignment, each with its value: `B, T = 2, 3` is two, and so is `B, T = x.shape`."""
+    if not isinstance(target, ast.Tuple):
+        return [(target, value)]
+    values = value.elts if isinstance(value, ast.Tuple) else [value] * len(target.elts)
+    return [pair for one, its in zip(target.elts, values, strict=True) for pair in parts(one, its)]
+
+
+def is_size(value):
+    if isinstance(value, ast.Constant):
+        return type(value.value) is int
+    return re.match(r"torch\.(device|b?float)|len\(|.*\.(shape|size|device|dtype)\b", ast.unparse(value)) is not None
+
+
+def globals_read(code, names):
+    """The functions of a cell, methods and those within others, too, each with a name of these that it reads."""
+
+    def look(table, function=None):
+        for child in table.get_children():
+            inside = function or (child.get_name() if not child.get_name().endswith(("comp", "genexpr")) else None)
+            if inside and child.get_type() == "function":
+                yield from ((inside, one.get_name()) for one in child.get_symbols() if one.is_global())
+            yield from look(child, inside)
+
+    return [(function, name) for function, name in look(symtable.symtable(code, "cell", "exec")) if name in names]
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ("T = 3\ndef f(x):\n    return x[:T]", [("f", "T")]),
+        ("B, T = x.shape\nclass A:\n    def g(self):\n        return [T for _ in 'ab']", [("A", "T")]),
+        ("kind = x.dtype\nf = lambda x: x.to(kind)", [("lambda", "kind")]),
+        ("T = 3\ndef f(x, T):\n    return x[:T]", []),
+        ("T = 3\nrows = [T for _ in 'ab']", []),
+        ("mask = 'a'\ndef f():\n    return mask", []),
+    ],
+)
+def test_a_global_is_seen_where_it_is_read(code, found):
+    assert globals_read(code, sizes(code)) == found
