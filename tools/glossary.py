@@ -147,9 +147,11 @@ class Finder:
         """Each place in order, as its start, its end and the term; of two that overlap, the first, or the longest."""
         lower, found = text.lower(), []
         for form, part in self.forms.items():
-            if (first := lower.find(part)) >= 0:  # most forms are not there, and patterns are slow
-                places = pattern(form, self.language).finditer(text, first)
-                found += [(place.start(), -place.end(), form in self.owners, form) for place in places]
+            finds, at = pattern(form, self.language), lower.find(part)
+            while at >= 0:  # patterns are slow where they search
+                if place := finds.match(text, at):
+                    found.append((at, -place.end(), form in self.owners, form))
+                at = lower.find(part, at + 1)
         taken = 0
         for start, end, owned, form in sorted(found):
             if start >= taken:

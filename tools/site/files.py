@@ -5,6 +5,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from jinja2 import BytecodeCache
+
 from tools.cells.labels import refuse_misfit
 from tools.cells.shapes import compiled
 from tools.cells.source import Cell, read_cells, read_text
@@ -37,3 +39,17 @@ def forget() -> None:
     """Read everything anew, since a preview builds again when files have changed."""
     text.cache_clear()
     own_cells.cache_clear()
+
+
+class Templates(BytecodeCache):
+    """Compiled templates: those of the theme, once for all languages of a build and all builds of a preview."""
+
+    def __init__(self):
+        self.known = {}
+
+    def load_bytecode(self, bucket):
+        if bucket.key in self.known:
+            bucket.bytecode_from_string(self.known[bucket.key])
+
+    def dump_bytecode(self, bucket):
+        self.known[bucket.key] = bucket.bytecode_to_string()

@@ -40,6 +40,7 @@ ENDS = {
 TEMPLATES = {"index": "home.html"} | {slug: f"{slug}.html" for slug in (*ENDS, GLOSSARY)}
 
 fences = Fences()
+templates = files.Templates()
 now = SimpleNamespace()  # what is known in this build, and of the language that is built now
 
 
@@ -110,6 +111,7 @@ def on_env(env, config, files):
     """Templates without their indentation; the pictures beside a link to the site and on the screen of a phone."""
     env.loader = ChoiceLoader([env.loader, PackageLoader("material")])  # icons and words; the frame is our own
     env.trim_blocks = env.lstrip_blocks = True
+    env.bytecode_cache = templates
     env.filters["spaced"] = plain.spaced
     env.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
     now.env, now.attention = env, front.attention(now.edition.in_nav)
