@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import difflib
 import os
 import re
 import shutil
@@ -36,9 +35,6 @@ def run(session, environment, module, *arguments, **options):
     session.run(str(python), "-m", module, *arguments, external=True, **options)
 
 
-# -- the site ------------------------------------------------------------------------------------
-
-
 @site
 def serve(session):
     """Serve the English site at 127.0.0.1:8000 with live reload; `-- --lang zh`, `-- --lang all`, `-- -a HOST:PORT`."""
@@ -58,11 +54,8 @@ def docs(session):
 
 @site
 def translations(session):
-    """List what translations lack, or diff `-- masks/padding --lang it`; with `--accept`, record that it was mended."""
+    """List what translations lack; `-- --accept masks/padding --lang it` records that one says the same."""
     run(session, "site-env", "tools.freshness", *session.posargs)
-
-
-# -- the checks ----------------------------------------------------------------------------------
 
 
 @browser
@@ -90,7 +83,6 @@ def update(session):
     if labs := [file for file in files if file.startswith("snippets/labs/")]:
         run(session, "torch-env", "tools.labs", *labs)
     run(session, "torch-env", "tools.explorers")
-    run(session, "torch-env", "tools.freshness", "--stamp")
 
 
 @torch
@@ -159,8 +151,7 @@ def snippet_file(session, name):
     slug = re.sub(r"^(snippets|docs/[\w-]+)/|\.md$", "", name)
     file = f"snippets/{slug}.md"
     if file not in snippets():
-        near = difflib.get_close_matches(file, snippets(), n=1)
-        session.error(f"there is no {file}{f'; did you mean {near[0]}?' if near else ''}")
+        session.error(f"there is no {file}")
     return file
 
 
@@ -187,12 +178,9 @@ def torch_env(session):
 
 
 def small_torch(session):
-    """On Linux without an NVIDIA driver: pip's option for the CPU build of torch, unless pip has indexes of its own."""
+    """On Linux without an NVIDIA driver: pip's option for the CPU build of torch, where its index answers."""
     installed = any(Path(session.virtualenv.location).glob("lib/*/site-packages/torch"))
     if installed or sys.platform != "linux" or shutil.which("nvidia-smi"):
-        return []
-    if re.search(r"index-url|find-links|no-index", session.run_install("pip", "config", "list", silent=True)):
-        session.log("pip takes torch from the indexes that you have set")
         return []
     with contextlib.suppress(OSError), urllib.request.urlopen(f"{CPU_BUILDS}/torch/", timeout=3):
         return ["--extra-index-url", CPU_BUILDS]
