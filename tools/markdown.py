@@ -115,15 +115,11 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """A page as it is written; lines count from 1.
-
-    `lines_of_front` has the line of each field, `("behind",)`, and of the entries of each, `("made_from", "top")`.
-    """
+    """A page as it is written; lines count from 1."""
 
     path: Path
     text: str
     front: Mapping[str, Any] = field(hash=False)
-    lines_of_front: Mapping[tuple[str, ...], int] = field(hash=False)
     first_line: int  # of the body, which stands below the front matter
     blocks: tuple[Block, ...]
     sections: Mapping[str, Section] = field(hash=False)
@@ -133,9 +129,10 @@ class Page:
         """The Markdown below the front matter."""
         return "\n".join(self.text.split("\n")[self.first_line - 1 :])
 
-    def line_of(self, *keys: str) -> int:
-        """The line of a field above the page, or of an entry of one; the first where it is not there."""
-        return self.lines_of_front.get(keys, 1)
+    def line_of(self, key: str) -> int:
+        """The line of a field above the page; the first where it is not there."""
+        front = self.text.split("\n")[: self.first_line]
+        return next((number for number, line in enumerate(front, 1) if line.startswith(f"{key}:")), 1)
 
     @property
     def title(self) -> str:
@@ -164,9 +161,9 @@ def parse(text: str, path: Path) -> Page:
         written, first_line = tokens[0].content, place(tokens[0])[1]
     elif text.startswith("---\n"):
         raise SourceError(f"{path}:1: the front matter has no end; close it with --- on a line of its own")
-    front, lines_of_front = read_front(written, path)
     blocks = tuple(read_blocks(tokens))
-    return Page(path, text, front, lines_of_front, first_line, blocks, read_sections(text, path, first_line, blocks))
+    sections = read_sections(text, path, first_line, blocks)
+    return Page(path, text, read_front(written, path), first_line, blocks, sections)
 
 
 def file_of_text(path: Path) -> Path:
@@ -177,32 +174,15 @@ def file_of_text(path: Path) -> Path:
     return docs / "en" / Path(*path.relative_to(docs).parts[1:])
 
 
-# --- the front matter -----------------------------------------------------------------------------
-
-
-def read_front(text: str, path: Path) -> tuple[dict, dict]:
-    """The fields above a page, and the line of each."""
+def read_front(text: str, path: Path) -> dict:
+    """The fields above a page."""
     try:
-        loader = yaml.CSafeLoader(text)
-        node = loader.get_single_node()
-        front = loader.construct_document(node) if node else {}
+        front = yaml.load(f"\n{text}", yaml.CSafeLoader)  # the first line of a page is ---
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        said = getattr(error, "problem", None) or getattr(error, "reason", error)
-        raise SourceError(f"{path}:{mark.line + 2 if mark else 1}: the front matter is not YAML: {said}") from None
-    if not isinstance(front, dict):
+        raise SourceError(f"{path}:1: the front matter is not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(front, dict | None):
         raise SourceError(f"{path}:1: the front matter holds no fields; write, for example, `description: ...`")
-    return front, dict(lines_of(node)) if node else {}
-
-
-def lines_of(node: yaml.Node, *above: str) -> Iterator[tuple[tuple[str, ...], int]]:
-    for key, value in node.value:
-        yield (*above, key.value), key.start_mark.line + 2  # the first line of a page is ---
-        if isinstance(value, yaml.MappingNode):
-            yield from lines_of(value, *above, key.value)
-
-
-# --- the body -------------------------------------------------------------------------------------
+    return front or {}
 
 
 class Reader(MarkdownIt):

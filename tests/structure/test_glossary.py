@@ -83,9 +83,8 @@ def test_a_term_that_is_missing_is_named_with_both_lines(faults):
     ]
 
 
-@pytest.mark.parametrize("hidden", ["pesatura", "pesa**tura**", "pesa\u00adtura", "pesa\u200btura", "*pesa*tura"])
-def test_an_avoided_word_is_named_wherever_it_stands_and_whatever_stands_in_it(faults, hidden):
-    assert faults("# One", f"# Uno\n\nUna {hidden},\ndue pesature.") == [
+def test_an_avoided_word_is_named_wherever_it_stands(faults):
+    assert faults("# One", "# Uno\n\nUna pesa**tura**,\ndue pesature.") == [
         f"it.md:3: {AVOIDED}",
         f"it.md:4: {AVOIDED.replace('tura', 'ture', 1)}",
     ]
@@ -137,9 +136,9 @@ def test_what_is_no_prose_has_no_terms(faults):
 @pytest.mark.parametrize(
     "words", ["[The weight of words](https://a.org)", "*weight*", "| lost weight | x |\n|---|---|"]
 )
-def test_a_name_that_both_languages_have_is_no_term(faults, words):
+def test_a_name_is_no_term(faults, words):
     assert faults(words, words) == []
-    assert faults(words, "Niente.") != []
+    assert faults(words.replace("weight", "pesatura"), words.replace("weight", "pesatura")) == []
 
 
 def test_words_of_links_and_pictures_are_prose(faults):
@@ -153,13 +152,9 @@ def test_an_exception_excuses_its_term_in_its_section_and_nothing_else(faults):
     assert faults("# The weight", EXCUSED) == []
     assert len(faults("# The weight of a row", EXCUSED)) == 1
     assert len(faults("# The weight\n\n## Weight {#weight}", f"{EXCUSED}\n\n## Massa {{#weight}}")) == 1
-    assert faults("# The apple", EXCUSED) == ["it.md:3: the exception 'top/weight' excuses nothing; take it out"]
-
-
-@pytest.mark.parametrize("reason", ["", "no sentence", "A #1."])
-def test_an_exception_gives_a_reason(faults, reason):
-    [fault] = faults("# The weight", f"---\nglossary:\n  top/weight: {reason}\n---\n")
-    assert fault.startswith("it.md:3: the exception 'top/weight' gives no reason")
+    needless = "it.md:1: the exception 'top/weight' excuses nothing, or gives no reason; take it out"
+    assert faults("# The apple", EXCUSED) == [needless]
+    assert faults("# The weight", EXCUSED.replace("The text is about apples.", "")) == [needless]
 
 
 @pytest.mark.parametrize(
@@ -167,9 +162,7 @@ def test_an_exception_gives_a_reason(faults, reason):
     [
         (["row,row,riga"], "glossary.csv:2: has not one cell for each column"),
         (["row,row,,行,,,,", "line,line,linea,线,,,,"], "glossary.csv:2: the column 'it' is empty; write it for 'row'"),
-        (["row,row,riga,行,,,,", "row,line,riga,行,,,,"], "glossary.csv:3: 'the id row' stands in line 2, too"),
         (["row,row,riga,行,,,,", "line,row (a line),riga,行,,,,"], "glossary.csv:3: 'row' stands in line 2, too"),
-        (["row,row,riga,行,,One line.,Una linea.,一行。"], "glossary.csv:2: the column 'where' is empty"),
         (["row,row,riga,行,a/b#c,One line.,,一行。"], "glossary.csv:2: the column 'says_it' is empty"),
     ],
 )
@@ -179,10 +172,7 @@ def test_a_row_that_is_no_term_is_named_with_its_line(glossary, rows, message):
     assert message in str(error.value)
 
 
-def test_a_new_language_has_a_column_and_once_it_is_begun_a_word_for_each_term(tmp_path, glossary):
-    (tmp_path / "en.md").write_text("A row.\n", encoding="utf-8")
-    with pytest.raises(SourceError, match=r"glossary.csv:1: there is no column 'fr'"):
-        refuse_other_terms(tmp_path / "en.md", tmp_path / "en.md", "fr", glossary(*ROWS))
+def test_a_new_language_has_once_it_is_begun_a_word_for_each_term(glossary):
     glossary(*(f"{row}," for row in ROWS), header=f"{HEADER},ja")
     with pytest.raises(SourceError, match=r"glossary\.csv:3: the column 'ja' is empty"):
         glossary(f"{ROWS[0]},重み", *(f"{row}," for row in ROWS[1:]), header=f"{HEADER},ja")

@@ -25,7 +25,7 @@ def of_the_whole(page: Page) -> Iterator[tuple[int, str]]:
     if not description:
         yield 1, "the page has no description; write `description: ...`, a sentence, between --- and --- at its top"
     elif not isinstance(description, str):
-        yield page.lines_of_front["description",], "the description is not a text; put it between quotes"
+        yield page.line_of("description"), "the description is not a text; put it between quotes"
     if not page.title:
         yield 1, "the page has no title; write it as `# Title`"
 
