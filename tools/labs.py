@@ -8,6 +8,12 @@ its figure shows, for those who cannot see it:
     ![The causal mask is a staircase.](#masks)
 
 A stored figure stays until the program that drew it changes: another machine rounds otherwise, and takes another time.
+
+labs.otf is cut from Noto Serif CJK SC of github.com/notofonts/noto-cjk (SIL Open Font License, labs.LICENSE.txt):
+
+    pyftsubset NotoSerifCJK-Regular.ttc --font-number=2 --text="$(cat snippets/labs/*.md)" --unicodes=20-7E,A0-17F \\
+        --layout-features=kern --no-hinting --notdef-outline --name-IDs=0,1,2,6,13 --drop-tables+=BASE,VORG,vhea,vmtx \\
+        --no-recalc-timestamp --output-file=tools/labs.otf
 """
 
 import html
@@ -49,7 +55,7 @@ from matplotlib_inline.backend_inline import set_matplotlib_formats
 
 fonts = font_manager.fontManager
 fonts.ttflist = [font for font in fonts.ttflist if font.fname.startswith(matplotlib.get_data_path())]
-fonts.addfont({str(TOOLS / "site/pictures.otf")!r})
+fonts.addfont({str(TOOLS / "labs.otf")!r})
 matplotlib.style.use({str(TOOLS / "labs.mplstyle")!r})
 set_matplotlib_formats("svg", bbox_inches=None, metadata=dict.fromkeys(["Creator", "Date", "Format", "Type"]))
 """

