@@ -20,7 +20,6 @@ import html
 import re
 import sys
 import tempfile
-import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -156,15 +155,9 @@ def in_language(figure: NotebookNode, alternative: str, words: Mapping[str, str]
     )
 
 
-def main(snippets: Sequence[str]) -> None:
-    for snippet in snippets:
-        start = time.perf_counter()
-        try:
-            count = build(Path(snippet))
-        except SourceError as error:
-            sys.exit(str(error))
-        print(f"{snippet}: {count} figures, {time.perf_counter() - start:.1f} s")
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    try:
+        for name in sys.argv[1:]:
+            print(f"{name}: {build(Path(name))} figures", flush=True)
+    except SourceError as error:
+        sys.exit(str(error))
