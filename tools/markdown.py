@@ -16,7 +16,6 @@ import yaml
 from markdown_it import MarkdownIt
 from markdown_it.rules_block import StateBlock
 from markdown_it.rules_core import StateCore
-from markdown_it.rules_inline import StateInline, backtick
 from markdown_it.token import Token
 from mdit_py_plugins.admon import admon_plugin
 from mdit_py_plugins.attrs import attrs_plugin
@@ -201,7 +200,6 @@ def reader() -> Reader:
     made.enable("table").use(front_matter_plugin).use(admon_plugin).use(attrs_plugin)
     made.use(dollarmath_plugin, allow_labels=False)
     made.block.ruler.before("fence", "cell", cell, {"alt": ["paragraph", "blockquote", "list"]})
-    made.inline.ruler.at("backticks", code)
     made.core.ruler.before("inline", "heading_ids", heading_ids)
     return made
 
@@ -214,15 +212,6 @@ def cell(state: StateBlock, start: int, end: int, silent: bool) -> bool:
         token.content, token.map = f"{found[2]}:{found[3]}", [start, start + 1]
         state.line = start + 1
     return bool(found)
-
-
-def code(state: StateInline, silent: bool) -> bool:
-    """Code in a sentence, which keeps its line breaks: they are needed to count lines."""
-    start = state.pos
-    found = backtick(state, silent)
-    if found and not silent and state.tokens and state.tokens[-1].type == "code_inline" and not state.pending:
-        state.tokens[-1].content = state.src[start : state.pos].strip("`")
-    return found
 
 
 def heading_ids(state: StateCore) -> None:
@@ -263,7 +252,7 @@ def read_pieces(text: Token) -> Iterator[Piece]:
         said = token.attrs.get("href") or token.attrs.get("src") or token.content or token.markup
         piece = Piece(PIECES[token.type], line, str(said), token.attrs)
         line += piece.kind == "break"
-        line += piece.text.count("\n") if piece.kind in ("code", "formula") else 0
+        line += piece.text.count("\n")
         yield piece
 
 

@@ -45,9 +45,9 @@ def refuse_difference(original: Path, translation: Path) -> None:
     """`SourceError` naming the first part that a translation lacks, adds or changes."""
     ours, theirs = parts(read(original)), parts(read(translation))
     for kind in ours:
-        for one, other in zip_longest(ours[kind], theirs[kind], fillvalue=(None, "nothing")):
+        for one, other in zip_longest(ours[kind], theirs[kind], fillvalue=(1, "nothing")):
             if one[1] != other[1]:
-                here, there = at(translation, other[0]), at(original, one[0])
+                here, there = f"{translation}:{other[0]}", f"{original}:{one[0]}"
                 raise SourceError(f"{here}: the {kind} here is {other[1]!r}; in {there} it is {one[1]!r}")
     refuse_other_code(original, translation)
 
@@ -56,13 +56,9 @@ def refuse_other_code(original: Path, translation: Path) -> None:
     ours, theirs = code(read(original)), code(read(translation))
     for name in ours:
         for piece in ours[name].keys() ^ theirs[name].keys():
-            here, there = at(translation, theirs[name].get(piece)), at(original, ours[name].get(piece))
-            says = "lacks" if piece in ours[name] else "adds"
-            raise SourceError(f"{here}: the section {name!r} {says} the code {piece!r}; compare {there}")
-
-
-def at(path: Path, line: int | None) -> str:
-    return f"{path}:{line}" if line else str(path)
+            here, there = theirs[name].get(piece, 1), ours[name].get(piece, 1)
+            says = f"the section {name!r} {'lacks' if piece in ours[name] else 'adds'} the code {piece!r}"
+            raise SourceError(f"{translation}:{here}: {says}; compare {original}:{there}")
 
 
 def refuse_english(original: Path, translation: Path, kept: set[str]) -> None:

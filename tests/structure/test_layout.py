@@ -109,32 +109,3 @@ def test_everything_that_a_session_installs_is_pinned(root):
     pins = re.findall(r"^([\w.-]+)==", (root / "constraints.txt").read_text("utf-8"), re.M)
     asked = {re.match(r"[\w.-]+", requirement)[0] for group in groups.values() for requirement in group}
     assert asked <= set(pins)
-
-
-def test_no_file_holds_the_marks_of_a_merge_conflict(root, refuse):
-    """Git writes them, and YAML, Markdown and CSV may read over them."""
-    refuse(fault for path in files(root) for fault in marks(path))
-
-
-def files(root):
-    """The files of the project: those beside this one's folders, and all below them but what tools leave there."""
-    folders = ("docs", "languages", "snippets", "tests", "theme", "tools", "verified", ".ci", ".github")
-    below = (path for folder in folders for path in (root / folder).rglob("*") if path.is_file())
-    yield from (path for path in root.iterdir() if path.is_file())
-    yield from (path for path in below if not {"__pycache__", "node_modules"} & set(path.parts))
-
-
-def marks(path):
-    text = path.read_bytes().decode("utf-8", "replace")
-    for found in re.finditer(r"^(?:<{7} |={7}$|>{7} |\|{7} ).*", text, re.M):
-        yield f"{path}:{text.count(chr(10), 0, found.start()) + 1}: {found[0]!r} is left of a merge; choose one side"
-
-
-def test_a_mark_of_a_merge_is_named_with_its_line(tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_text("id,en\n" + "<" * 7 + " ours\nrow,row\n" + "=" * 7 + "\nrow,line\n" + ">" * 7 + " theirs\n")
-    assert [fault.partition(" is left")[0] for fault in marks(path)] == [
-        f"{path}:2: '{'<' * 7} ours'",
-        f"{path}:4: '{'=' * 7}'",
-        f"{path}:6: '{'>' * 7} theirs'",
-    ]

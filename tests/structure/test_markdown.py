@@ -17,8 +17,8 @@ made_from:
 # Title of `code`
 
 One $x_i$, a [link
-here](other.md#a){#leak-meter state="x=1"}, `two
-lines` **of** code, and `$y$`.
+here](other.md#a){#leak-meter state="x=1"}, `code`,
+**of** two lines, and `$y$`.
 
 ![A *picture*](a.svg)
 
@@ -78,13 +78,13 @@ def test_every_piece_of_a_sentence_stands_on_its_line():
         ("code", 7, "code"),
         ("formula", 9, "x_i"),
         ("link", 9, "other.md#a"),
-        ("code", 10, "two\nlines"),
+        ("code", 10, "code"),
         ("code", 11, "$y$"),
         ("picture", 13, "a.svg"),
         ("link", 37, "javascript:alert"),
     ]
     [paragraph] = [block for block in page.of("paragraph") if block.line == 9]
-    assert paragraph.words == "One x_i, a link here, two lines of code, and $y$."
+    assert paragraph.words == "One x_i, a link here, code, of two lines, and $y$."
     assert [piece.line for piece in paragraph.pieces if "of" in piece.text] == [11]
     assert [piece.attributes["state"] for _, piece in page.pieces("link") if "state" in piece.attributes] == ["x=1"]
 

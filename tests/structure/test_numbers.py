@@ -201,13 +201,10 @@ def test_other_words_around_the_same_numbers_are_no_difference():
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("1.72", "1.27", "zh.md:3: the section 'top' adds 1.27; compare en.md"),
         ("36 个", "63 个", "zh.md:3: the section 'top' adds 63; compare en.md"),
         ("−0.5", "0.5", "zh.md:1: the section 'top' lacks -0.5; compare en.md"),
-        ("1 GiB", "2 GiB", "zh.md:7: the section 'cost' adds 2GiB; compare en.md"),
         ("1 GiB", "1 MiB", "zh.md:7: the section 'cost' adds 1MiB; compare en.md"),
         ("1 亿", "1 万", "zh.md:7: the section 'cost' adds 10000; compare en.md"),
-        ("12\u00a0000", "21\u00a0000", "zh.md:7: the section 'cost' adds 21000; compare en.md"),
         ("0.3 到 0.6", "0.6 到 0.3", "zh.md:5: 'cost' says ['0.6', '0.3'] in this order; en.md says ['0.3', '0.6']"),
     ],
 )
@@ -217,16 +214,8 @@ def test_another_number_is_named_with_its_line(old, new, message):
     assert message in list(differences(parse(ENGLISH, Path("en.md")), translation))
 
 
-def test_a_decimal_that_nothing_prints_is_named_with_its_line():
+def test_what_no_cell_has_is_named_with_its_line():
     page = read(page_file("en", "foundations/causal"))
-    [fault] = unprinted(parse(page.text.replace("1.72", "1.27"), page.path), "foundations/causal")
-    assert re.match(r"docs/en/foundations/causal\.md:\d+: no cell of the page prints 1\.27; mend it", fault)
-
-
-def test_a_power_of_ten_that_no_cell_has_is_named_with_its_line():
-    page = read(page_file("en", "foundations/causal"))
-    assert "$10^{-6}$" in page.text
-    [fault] = unfounded_powers(parse(page.text.replace("$10^{-6}$", "$10^{-9}$"), page.path), "foundations/causal")
-    assert re.match(
-        r"docs/en/foundations/causal\.md:\d+: no cell of the page has a number like 10\^-9; compare them", fault
-    )
+    for look, old, new in ((unprinted, "1.72", "1.27"), (unfounded_powers, "$10^{-6}$", "$10^{-9}$")):
+        [fault] = look(parse(page.text.replace(old, new), page.path), "foundations/causal")
+        assert re.match(r"docs/en/foundations/causal\.md:\d+: no cell of the page ", fault)
