@@ -20,21 +20,21 @@ def cell(name, code, output=None, mark=""):
     return f"<!-- --8<-- {start} -->\n```python\n{code}```\n{shown}<!-- --8<-- [end:{name}] -->\n"
 
 
-def run_pytest(folder, arguments, environment):
+def run_pytest(folder, arguments):
     """Run pytest in a folder, as a command would, and leave with its status; what it says goes to `said.txt`."""
     os.chdir(folder)
     os.environ.clear()
-    os.environ.update({"PATH": "", "OMP_NUM_THREADS": "1"} | environment)
+    os.environ.update({"PATH": "", "OMP_NUM_THREADS": "1"})
     said = os.open("said.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(said, 1)
     os.dup2(said, 2)
-    sys.exit(pytest.main(arguments))
+    sys.exit(pytest.main(["-p", "no:cacheprovider", "--junitxml=report.xml", *arguments]))
 
 
 class Project:
-    def __init__(self, folder):
+    def __init__(self, folder, conftest=""):
         self.folder = folder
-        self.write("conftest.py", (ROOT / "conftest.py").read_text())
+        self.write("conftest.py", (ROOT / "conftest.py").read_text() + conftest)
 
     def write(self, name, text):
         path = self.folder / name
@@ -42,27 +42,16 @@ class Project:
         path.write_text(text, encoding="utf-8")
         return path
 
-    def read(self, name):
-        return (self.folder / name).read_text(encoding="utf-8")
-
     def add(self, slug, *cells):
-        """A snippet file, and a page that shows its cells; a cell is its name, its code and perhaps its output."""
-        names = [name for name, *_ in cells]
-        self.write(f"docs/en/{slug}.md", "\n\n".join(f'--8<-- "{slug}.md:{name}"' for name in names) + "\n")
+        """A snippet file; a cell is its name, its code and perhaps its output and its mark."""
         return self.write(f"snippets/{slug}.md", "\n".join(cell(*parts) for parts in cells))
 
-    def pytest(self, *arguments, **environment):
+    def pytest(self, *arguments):
         """Run the cells; return the status, the text, and by `slug::name` the message of each test, '' if passed."""
-        run = self.start(*arguments, **environment)
+        run = CHILDREN.Process(target=run_pytest, args=(self.folder, ["--codeblocks", *arguments]))
+        run.start()
         run.join()
         return run.exitcode, (self.folder / "said.txt").read_text("utf-8"), self.messages()
-
-    def start(self, *arguments, **environment):
-        """Begin to run the cells; return the process."""
-        command = ["--codeblocks", "-p", "no:cacheprovider", "--junitxml=report.xml", *arguments]
-        run = CHILDREN.Process(target=run_pytest, args=(self.folder, command, environment))
-        run.start()
-        return run
 
     def messages(self):
         report, messages = self.folder / "report.xml", {}

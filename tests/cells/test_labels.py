@@ -14,7 +14,7 @@ BROKEN = "tensor([[1.0000, 2.0000,\n         3.0000],\n        [4.0000, 5.0000,\
 
 
 def cell(output, needs="", rows="", columns=""):
-    return Cell("show", "", output, 8, 9, needs, "", tuple(rows.split()), tuple(columns.split()), path="masks.md")
+    return Cell("show", "", output, 8, needs, "", tuple(rows.split()), tuple(columns.split()), path="masks.md")
 
 
 @pytest.mark.parametrize("output", [MATRIX, CUBE, MATRIX + CUBE])

@@ -14,51 +14,18 @@ SUMS = "tensor([ 3.,  7., 11.])\n"
 PRINT_SUMS = "print(inputs.sum(dim=-1))\n"
 RANDOM = "tensor([-0.2159, -0.7425])\n"
 
-GOOD = {
-    "right": [SETUP, ("sums", PRINT_SUMS, SUMS)],
-    "last-digit": [
-        SETUP,
-        (
-            "third",
-            "print(inputs / 3)\n",
-            "tensor([[0.3334, 0.6667],\n        [1.0000, 1.3333],\n        [1.6667, 2.0000]])\n",
-        ),
-    ],
-    "seeded": [SETUP, ("draw", "torch.manual_seed(5)\nprint(torch.randn(2))\n", "tensor([-0.4868, -0.6038])\n")],
+STATE = "torch.set_default_dtype(torch.float64)\ntorch.set_grad_enabled(False)\nprint(torch.ones(1).dtype)\n"
+GOOD = {  # below SETUP
+    "right": [("sums", PRINT_SUMS, SUMS)],
+    "seeded": [("draw", "torch.manual_seed(5)\nprint(torch.randn(2))\n", "tensor([-0.4868, -0.6038])\n")],
     "own-source": [
-        SETUP,
         ("f", "import inspect\n\n\ndef f(x):\n    return x + 1\n"),
         ("source", "print(inspect.getsource(f))\n", "def f(x):\n    return x + 1\n\n"),
         ("class", "class A:\n    x = 1\n\n\nprint(inspect.getsource(A))\n", "class A:\n    x = 1\n\n"),
     ],
-    "a-library-deprecates": [
-        SETUP,
-        (
-            "warn",
-            "import warnings\n\nwarnings.warn_explicit('old', DeprecationWarning, 'library.py', 1)\nprint(1)\n",
-            "1\n",
-        ),
-    ],
-    "main": [SETUP, ("name", 'if __name__ == "__main__":\n    print("main")\n', "main\n")],
-    "state": [  # it runs before "states", by their names
-        SETUP,
-        (
-            "change",
-            "torch.set_default_dtype(torch.float64)\ntorch.set_printoptions(precision=1)\n"
-            + "torch.set_num_threads(1)\ntorch.set_grad_enabled(False)\ntorch.use_deterministic_algorithms(True)\n"
-            + "print(torch.ones(1).dtype)\n",
-            "torch.float64\n",
-        ),
-    ],
-    "states": [
-        SETUP,
-        (
-            "look",
-            "x = torch.ones(1, requires_grad=True)\nprint(x * 1 / 3)\n"
-            + "print(x.dtype, torch.are_deterministic_algorithms_enabled())\n",
-            "tensor([0.3333], grad_fn=<DivBackward0>)\ntorch.float32 False\n",
-        ),
-    ],
+    "main": [("name", 'if __name__ == "__main__":\n    print("main")\n', "main\n")],
+    "state": [("change", STATE, "torch.float64\n")],  # it runs before "states", by their names
+    "states": [("look", "print(torch.ones(1).requires_grad_() / 3)\n", "tensor([0.3333], grad_fn=<DivBackward0>)\n")],
 }
 
 # Each changes torch for good: (how, what a cell of a later page prints all the same)
@@ -85,19 +52,14 @@ BY_CHANCE = (
     "prints something else each time, after other cells, or on another machine or day; put torch.manual_seed",
 )
 SQUARE = "tensor([[1., 2.],\n        [3., 4.]])\n"
-SWALLOWED = "import warnings\n\ntry:\n    warnings.warn('old')\n    print(1)\nexcept UserWarning:\n    print(2)\n"
 ENDLESS = "import time\n\n\ndef wait():\n    while True:\n        time.sleep(0.01)\n"
 BAD = {
     "a-digit": fault(12, f"{PRINT_SUMS}The page shows (-)", PRINT_SUMS, SUMS.replace("11", "12")),
-    "a-lost-digit": fault(12, "nox -s update -- a-lost-digit", PRINT_SUMS, SUMS.replace("11", "1")),
+    "a-second-digit": fault(13, "nox -s update -- a-second-digit", "print(1)\nprint(2)\n", "1\n3\n"),
     "a-row-without-a-name": fault(10, "names 1 rows, but", "print(inputs[:2])\n", SQUARE, mark="rows: c; columns: a b"),
-    "a-second-statement": fault(13, "print(2)", "print(1)\nprint(2)\n", "1\n3\n"),
     "a-shape-that-lies": fault(12, "the comment says (T, D) = (3, 2)", "x = inputs.mT  # (T, D)\nprint(1)\n"),
     "a-swallowed-shape": fault(
         13, "says (T, D) = (3, 2)", "try:\n    x = inputs.mT  # (T, D)\nexcept Exception:\n    print(1)\n"
-    ),
-    "a-shape-in-a-function": fault(
-        13, "the tensor has (2, 3)", "print(f(inputs)[0, 0])\n", above="def f(x):\n    return x.mT  # (T, D)\n"
     ),
     "a-comment": fault(12, "a comment in a cell is a shape", "print(1)  # one\n"),
     "an-unseeded-number": fault(*BY_CHANCE, "print(torch.randn(2))\n", RANDOM),
@@ -105,18 +67,9 @@ BAD = {
     "an-unseeded-numpy": fault(*BY_CHANCE, "import numpy\n\nprint(numpy.random.rand())\n", "0.1\n"),
     "an-address": fault(*BY_CHANCE, "print(object())\n", "<object>\n"),
     "a-machine-processors": fault(*BY_CHANCE, "import os\n\nprint(os.cpu_count())\n"),
-    "a-machine-threads": fault(*BY_CHANCE, "print(torch.get_num_threads())\n"),
     "a-machine-version": fault(*BY_CHANCE, "print(torch.__version__)\n"),
-    "a-machine-host": fault(*BY_CHANCE, "import platform\n\nprint(platform.node())\n"),
     "a-machine-day": fault(*BY_CHANCE, "import datetime\n\nprint(datetime.date.today())\n"),
     "a-lucky-draw": fault(11, "without a seed of its own", "print(torch.rand(2).argmax() < 2)\n", "tensor(True)\n"),
-    "a-seed-elsewhere": fault(
-        18,
-        "draws random numbers without a seed of its own",
-        "print(torch.rand(2) < 2)\n",
-        "tensor([True, True])\n",
-        above="for _ in range(1):\n    torch.manual_seed(0)\n",
-    ),
     "a-print-without-output": fault(12, "may not print", "print(1)\n", None),
     "a-changed-tensor": fault(11, "changes the shared object 'inputs'; work on a copy", "inputs += 1\nprint(1)\n"),
     "a-changed-module": fault(
@@ -124,12 +77,6 @@ BAD = {
         "changes the shared object 'layer'",
         "torch.nn.init.zeros_(layer.weight)\nprint(1)\n",
         above="torch.manual_seed(0)\nlayer = torch.nn.Linear(D, D)\n",
-    ),
-    "a-changed-mode": fault(
-        17, "the shared object 'layer'", "layer.train(False)\nprint(1)\n", above="layer = torch.nn.Dropout(0.5)\n"
-    ),
-    "a-changed-list": fault(
-        17, "the shared object 'log'", "log.append(2)\nprint(log)\n", "[1, 2]\n", above="log = [1]\n"
     ),
     "a-left-gradient": fault(
         17,
@@ -139,18 +86,13 @@ BAD = {
     ),
     "a-changed-name": fault(11, "gives the shared name 'T' a new value", "T = 4\nprint(1)\n"),
     "a-warning": fault(11, "warns at line 14 of snippets/", "import warnings\n\nwarnings.warn('old')\nprint(1)\n"),
-    "a-deprecation": fault(
-        11, "warns at line 14", "import warnings\n\nwarnings.warn('old', DeprecationWarning)\nprint(1)\n"
-    ),
-    "a-swallowed-warning": fault(11, "warns at line 15", SWALLOWED),
     "a-line-that-a-notebook-shows": fault(13, "a notebook would show the value of this last", "print(1)\ninputs\n"),
     "an-error-beside": fault(11, "writes to stderr: 2", "import sys\n\nprint(1)\nprint(2, file=sys.stderr)\n"),
     "a-skip": fault(15, "Skipped: no", "import pytest\n\nprint(1)\npytest.skip('no')\n"),
     "an-exit": fault(11, "ends Python with status 0; let it run to its end", "import os\n\nprint(1)\nos._exit(0)\n"),
-    "a-kill": fault(11, "ends Python by SIGKILL", "import os\n\nprint(1)\nos.kill(os.getpid(), 9)\n"),
-    "a-crash": fault(15, "'bad' ends Python by SIGSEGV", "import ctypes\n\nprint(1)\nctypes.string_at(0)\n"),
+    "a-crash": fault(11, "'bad' ends Python by SIGSEGV", "import ctypes\n\nprint(1)\nctypes.string_at(0)\n"),
     "an-endless-cell": fault(
-        17, "the cell 'bad' is not done after 1 seconds; let it end sooner", "print(1)\nwait()\n", above=ENDLESS
+        22, "the cell 'bad' is not done after 1 seconds; let it end sooner", "print(1)\nwait()\n", above=ENDLESS
     ),
     "an-equal-size": fault("", "B and T are both 3; a swapped axis could hide", "B = T\nprint(B)\n", "3\n"),
     "a-file-left-behind": fault(11, "leaves files behind: w.pt; let it", "torch.save(inputs, 'w.pt')\nprint(1)\n"),
@@ -164,63 +106,42 @@ BAD = {
     "labs/a-silent-measurement": fault(11, "prints nothing", "x = 1\n", None, mark="measures: how long it takes"),
 }
 
-NEEDS_CUDA = "needs cuda: a kernel of its own"
 NEEDS_SIM = "needs sim: the CPU is not pretended"
 WHERE = "print(torch.ones(2).device, torch.ones(2, device='sim'))\n"
-NOT_READ = {
-    "a-fence-that-would-be-skipped": (cell("x", "1\n").replace("```python", "```py"), "expected ```python"),
-    "a-malformed-mark": (cell("x", "1\n").replace("[start:x]", "[strat:x]"), "expected <!-- --8<--"),
-    "an-unknown-device": (cell("x", "1\n", mark="needs cdua: a kernel"), "needs cdua: give one of cuda, mps"),
-    "a-comment-not-run-here": (cell("x", "1  # 42 on every GPU\n", mark=NEEDS_CUDA), "a comment in a cell is a shape"),
-    "no-python-not-run-here": (cell("x", "print(1\n", mark=NEEDS_CUDA), "SyntaxError"),
-    "no-lab": (cell("x", "1\n", "1\n", "measures: how long it takes"), "only a lab has figures that measure"),
-}
+UNREADABLE = cell("x", "1\n").replace("[start:x]", "[strat:x]")
 
 
 def test_each_fault_is_named_with_its_line(tmp_path):
     """One run for all of them, since a run takes seconds."""
-    project = Project(tmp_path)
-    impatient = "\nimport tools.cells.apart\n\ntools.cells.apart.SECONDS = 1\n"
-    project.write("conftest.py", project.read("conftest.py") + impatient)
+    project = Project(tmp_path, "\nimport tools.cells.apart\n\ntools.cells.apart.SECONDS = 1\n")
     for slug, (cells, _, _) in BAD.items():
         project.add(slug, *cells)
     project.add("a-shape-never-run", SETUP, ("f", "def f(x):\n    return x  # (T, D)\n"))
-    project.add("on-no-page", SETUP, ("sums", PRINT_SUMS, SUMS))
-    project.write("docs/en/on-no-page.md", '--8<-- "on-no-page.md:setup"\n')
-    project.add("not-here", SETUP, ("fused", "print(1)\n", None, NEEDS_CUDA), ("where", WHERE, "1\n", NEEDS_SIM))
-    for slug, (text, _) in NOT_READ.items():
-        project.write(f"snippets/{slug}.md", text)
+    project.add("not-here", SETUP, ("where", WHERE, "1\n", NEEDS_SIM))
+    project.write("snippets/unreadable.md", UNREADABLE)
     status, text, messages = project.pytest("snippets", "--continue-on-collection-errors")
     assert status == 1, text
     for slug, (cells, line, words) in BAD.items():
         assert not messages[f"{slug}::setup"], "only the wrong cell fails"
-        assert "first, then its notebook is tested" in messages[f"{slug}::notebook"]
-        refuse_other_words(messages[f"{slug}::{cells[-1][0]}"], f"snippets/{slug}.md:{line}", words)
-    for slug, (_, words) in NOT_READ.items():
-        [message] = [message for test, message in messages.items() if slug in test]
-        refuse_other_words(message, f"snippets/{slug}.md:", words)
-    refuse_other_words(messages["a-shape-never-run::notebook"], "a-shape-never-run.md:13", "no cell runs this line")
-    refuse_other_words(messages["on-no-page::sums"], "is on no page; show it in docs/en/on-no-page.md")
-    refuse_other_words(text, "SKIPPED [1] snippets/not-here.md: 'where' needs sim: the CPU is not pretended")
-    refuse_other_words(text, "SKIPPED [1] snippets/not-here.md: 'fused' needs cuda: a kernel of its own")
-
-
-def refuse_other_words(message, *wanted):
-    for words in wanted:
+        message = messages[f"{slug}::{cells[-1][0]}"]
+        assert f"snippets/{slug}.md:{line}" in message
         assert words in message
+    assert "a-shape-never-run.md:13: no cell runs this line" in messages["a-shape-never-run::Notebook"]
+    assert "snippets/unreadable.md:1: here begins neither a whole cell" in text
+    assert "SKIPPED [1] snippets/not-here.md: 'where' needs sim: the CPU is not pretended" in text
 
 
 def test_right_cells_pass_whatever_others_change_in_torch(tmp_path):
     project = Project(tmp_path)
     for slug, cells in GOOD.items():
-        project.add(slug, *cells)
+        project.add(slug, SETUP, *cells)
     project.add("changes", SETUP, *((name, f"{how}print(T)\n", "3\n") for name, (how, _) in WORLDS.items()))
     project.add("later", SETUP, *((name, *seen) for name, (_, seen) in WORLDS.items()))
     project.write("README.md", "```sh\ntouch run\n```\n")
     strict = ("-W", "error", "-W", "ignore::pytest.PytestAssertRewriteWarning")  # of the preloaded time_machine
     status, text, messages = project.pytest(".", *strict)
     assert status == 0, text
-    assert len(messages) == sum(len(cells) + 1 for cells in GOOD.values()) + 2 * (len(WORLDS) + 2)
+    assert len(messages) == sum(len(cells) + 2 for cells in GOOD.values()) + 2 * (len(WORLDS) + 2)
     assert not (tmp_path / "run").exists(), "a block of another Markdown file is a command for people"
 
 
@@ -247,8 +168,8 @@ def test_on_a_device_cells_print_what_the_cpu_prints_and_those_that_need_it_obey
     """Those run as a reader runs them, with fused kernels, cuDNN and the device's own random numbers."""
     project = Project(tmp_path)
     for slug, cells in GOOD.items():
-        project.add(slug, *cells)
-    project.add("own", SETUP, ("own", READERS, "True True\nTrue False\n", NEEDS_SIM), *GOOD["seeded"][1:])
+        project.add(slug, SETUP, *cells)
+    project.add("own", SETUP, ("own", READERS, "True True\nTrue False\n", NEEDS_SIM), *GOOD["seeded"])
     for slug, (output, code, _) in BAD_ON_ITS_DEVICE.items():
         project.add(slug, SETUP, ("bad", code, output, NEEDS_SIM))
     _, text, messages = project.pytest("snippets", "--device", "sim")
@@ -256,7 +177,7 @@ def test_on_a_device_cells_print_what_the_cpu_prints_and_those_that_need_it_obey
         message = messages.pop(f"{slug}::bad")
         assert f"snippets/{slug}.md:1" in message
         assert words in message
-    assert not [test for test, message in messages.items() if message and not test.endswith("::notebook")], text
+    assert not [test for test, message in messages.items() if message and not test.endswith("::Notebook")], text
 
 
 def test_update_on_a_device_writes_the_cells_that_need_it_and_no_other(tmp_path):
@@ -281,7 +202,7 @@ WRONG_SUMS = ("sums", PRINT_SUMS, "tensor([9.])\n")
 
 
 def recorded(project):
-    pages = json.loads(project.read("verified/cpu.json"))
+    pages = json.loads((project.folder / "verified/cpu.json").read_text("utf-8"))
     return {slug: set(page["cells"]) for slug, page in pages.items()}
 
 
@@ -322,12 +243,11 @@ def test_a_file_shows_cells_of_another_which_run_with_its_own_and_are_mended_the
     before = page.read_text()
     shown = [f'--8<-- "page.md:{name}"' for name in ("setup", "unused", "sums")]
     lab = project.write("snippets/labs/a.md", "\n\n".join([*shown, cell("total", "print(inputs.sum())\n")]))
-    project.write("docs/en/labs/a.md", "\n\n".join([*shown, '--8<-- "labs/a.md:total"\n']))
     _, _, messages = project.pytest("snippets/labs", "--update", "--record")
     said = messages.pop("labs/a::sums")
     assert said.startswith("snippets/page.md:19: print(inputs.sum(dim=-1))\nThe page shows (-)")
     assert said.endswith("nox -s update -- page")
-    assert "mend sums first" in messages.pop("labs/a::notebook")
+    assert "The page shows (-)" in messages.pop("labs/a::Notebook")
     assert messages == dict.fromkeys(["labs/a::setup", "labs/a::unused", "labs/a::total"], "")
     assert "```text\ntensor(21.)\n```" in lab.read_text()
     assert page.read_text() == before
@@ -347,16 +267,14 @@ def pytest_runtest_protocol(item):
     [
         ("raise KeyboardInterrupt", []),
         ("item.runtest = None  # it fails", ["-x"]),
-        ("pass", ["--deselect", "snippets/page.md::sums"]),
         ("pass", ["broken"]),
     ],
 )
 def test_a_run_that_stops_before_its_end_writes_nothing_and_says_so(tmp_path, how, arguments):
-    project = Project(tmp_path)
-    project.write("broken/snippets/unreadable.md", NOT_READ["a-malformed-mark"][0])
+    project = Project(tmp_path, STOP.replace("{how}", how))
+    project.write("broken/snippets/unreadable.md", UNREADABLE)
     done = project.add("done", SETUP, WRONG_SUMS)
     project.add("page", SETUP, ("sums", PRINT_SUMS, SUMS))
-    project.write("conftest.py", project.read("conftest.py") + STOP.replace("{how}", how))
     before = done.read_text()
     _, text, _ = project.pytest("snippets", "--update", "--record", *arguments)
     assert done.read_text() == before
@@ -368,19 +286,15 @@ def test_a_run_that_stops_before_its_end_writes_nothing_and_says_so(tmp_path, ho
     ("arguments", "words"),
     [
         (["--record", "-n", "2"], "--update and --record write files from one process; leave out -n"),
-        (["--record", "-k", "sums"], "--record: snippets/right.md is selected in part; name the whole file"),
         (["--record", "--device", "sim"], "--record: the pretend accelerator proves nothing"),
         (["--device", "cuda"], "--device cuda: torch"),
         (["--device", "gpu"], "--device gpu: give one of cpu, cuda"),
-        (["--record", "--rootdir", "."], "verified/cpu.json:2: not JSON"),
     ],
 )
 def test_what_cannot_be_done_is_said_before_anything_runs(tmp_path, arguments, words):
     project = Project(tmp_path)
-    project.add("right", *GOOD["right"])
-    record = project.write("verified/cpu.json", "{\n broken" if "--rootdir" in arguments else "{}")
-    before = record.read_text()
+    project.add("right", SETUP, *GOOD["right"])
     status, text, _ = project.pytest("snippets", *arguments)
-    assert status in (2, 4)
+    assert status == 4
     assert words in text
-    assert record.read_text() == before
+    assert not (tmp_path / "verified").exists()

@@ -7,8 +7,8 @@ from tools.site import front, head
 
 TEXT = LANGUAGES["en"].extra["text"]
 CELLS = [
-    Cell("setup", "import torch\nx = torch.ones(2)  # (T,)\n", None, 1, 4),
-    Cell("sum", "y = x + x  # (T,)\nprint(y)\n", "tensor([2., 2.])\n", 6, 9),
+    Cell("setup", "import torch\nx = torch.ones(2)  # (T,)\n", None, 1),
+    Cell("sum", "y = x + x  # (T,)\nprint(y)\n", "tensor([2., 2.])\n", 6),
 ]
 
 

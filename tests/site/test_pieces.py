@@ -23,8 +23,8 @@ from tools.site.labs import figures, with_figures, with_places
 from tools.site.mathematics import to_mathml
 
 CELLS = [
-    Cell("data", "x = 1\n", None, 2, 4),
-    Cell("show", "print(x)\n", "1\n", 8, 13),
+    Cell("data", "x = 1\n", None, 2),
+    Cell("show", "print(x)\n", "1\n", 8),
 ]
 TEXT = """---
 description: A page.

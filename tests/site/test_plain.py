@@ -85,8 +85,8 @@ def test_a_page_has_its_cells_and_outputs_and_whole_addresses(tmp_path):
 
 # --- what its template adds -----------------------------------------------------------------------
 
-ONE = Cell("one", "x = 1\n", None, 2, 4)
-NEEDING = Cell("far", "print(1)\n", "1\n", 8, 13, needs="cuda", why="a test")
+ONE = Cell("one", "x = 1\n", None, 2)
+NEEDING = Cell("far", "print(1)\n", "1\n", 8, needs="cuda", why="a test")
 CONTENTS = [SimpleNamespace(id="title", title="T", level=1, children=[
     SimpleNamespace(id="b", title="B", level=2, children=[])
 ])]  # fmt: skip

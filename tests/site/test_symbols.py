@@ -16,7 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 
 def cell(name, code, output=None):
-    return Cell(name, code, output, 2, 4)
+    return Cell(name, code, output, 2)
 
 
 def found(code):

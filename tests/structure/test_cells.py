@@ -4,7 +4,7 @@ import ast
 import re
 import sys
 
-from tests.configuration import page_file
+from tests.configuration import PAGES, SLUGS, page_file
 from tools.cells.labels import refuse_misfit
 from tools.cells.plugin import LEGEND
 from tools.cells.record import read_record, still_verified
@@ -22,6 +22,10 @@ def test_every_cell_is_shown_once_and_in_order(cells, language, every_page):
         assert shown == wanted, page_file(language, page)
 
     every_page(look)
+
+
+def test_every_snippet_file_is_that_of_a_page(refuse):
+    refuse(f"snippets/{slug}.md is on no page of the nav" for slug in SLUGS if slug not in PAGES)
 
 
 def test_what_is_code_on_a_page_is_a_cell_between_empty_lines_or_a_command(language, every_page):
@@ -67,6 +71,8 @@ def faults_of_code(slug, cell):
             yield f"has the size {name}, which is no letter of the legend"
     if cell.needs and (cell.needs != "cuda" or slug.startswith("labs/")):
         yield f"needs {cell.needs}; no job has it"
+    if cell.measures and not slug.startswith("labs/"):
+        yield "measures; only the page of a lab says where it did"
 
 
 def faults_of_output(slug, cell):

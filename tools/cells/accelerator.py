@@ -7,7 +7,7 @@ import torch
 
 from tools.cells.execute import Run, attempt
 from tools.cells.randomness import DISPATCH_KEYS, draw_on_the_cpu
-from tools.cells.source import Cell, SourceError
+from tools.cells.source import Cell
 
 
 def kind_of(device: str) -> str:
@@ -54,12 +54,5 @@ class Accelerator:
         seed = 2 if again else 1
         if cells[-1].needs:
             with self.as_readers_have_it():
-                result = attempt(path, cells, seed=seed)
-        else:
-            result = attempt(path, cells, self.device, seed)
-        if isinstance(result, SourceError):
-            raise result
-        return result
-
-    def close(self):
-        """Nothing of it outlives this process."""
+                return attempt(path, cells, seed=seed)
+        return attempt(path, cells, device=self.device, seed=seed)

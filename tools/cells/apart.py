@@ -5,16 +5,11 @@ So nothing that a cell changes in torch reaches another, and no cell ends the te
 
 import ast
 import contextlib
-import faulthandler
-import importlib
+import multiprocessing
 import os
-import pickle
 import re
 import signal
-import tempfile
-import traceback
 import warnings
-from multiprocessing import Pipe
 from pathlib import Path
 
 import torch
@@ -24,16 +19,15 @@ from tools.cells.execute import Run, attempt
 from tools.cells.source import Cell, SourceError
 
 SECONDS = 120  # that a cell may take; the slowest takes ten on a busy machine
-DUMPED = re.compile(r'^  File "(.+)", line (\d+)', re.MULTILINE)  # by faulthandler
+FORK = multiprocessing.get_context("fork")
 
 
 class Nursery:
     """A process that is forked before any test has run, and of which each program is a fork."""
 
     def __init__(self):
-        self.pipe, theirs = Pipe()
-        self.process = os.fork()
-        if self.process == 0:
+        self.pipe, theirs = FORK.Pipe()
+        if os.fork() == 0:
             self.pipe.close()
             serve(theirs)
         theirs.close()
@@ -43,26 +37,27 @@ class Nursery:
 
         `again` starts from another random state, and on another machine as far as the cells can see.
         """
-        self.pipe.send((path, cells, again, SECONDS))
-        result = self.pipe.recv()
-        if isinstance(result, SourceError):
-            raise result
-        return result
-
-    def close(self):
-        self.pipe.close()
-        os.waitpid(self.process, 0)
+        self.pipe.send((path, cells, again))
+        said = cells[0]
+        while not isinstance(answer := self.pipe.recv(), int):
+            said = answer
+        if isinstance(said, Run):
+            return said
+        raise said if isinstance(said, SourceError) else SourceError(sudden_end(said, answer))
 
 
 def serve(pipe):
-    """Run what is asked for, until nobody can ask any more; then leave."""
+    """Run what is asked for, each in a fork, and say how it ended; leave when nobody can ask any more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the fork, and for those who ask
     os.environ["MPLBACKEND"] = "agg"
     with contextlib.suppress(EOFError, OSError):
         while True:
-            path, cells, again, seconds = pipe.recv()
+            path, cells, again = pipe.recv()
             load(cells)
-            pipe.send(run_in_fork(path, cells, again, seconds))
+            fork = FORK.Process(target=run_and_say, args=(pipe, path, cells, again))
+            fork.start()
+            fork.join()
+            pipe.send(fork.exitcode)
     os._exit(0)
 
 
@@ -70,64 +65,39 @@ def load(cells):
     """Import what cells import, and the compiler if they need it: once, not in each fork for seconds."""
     with contextlib.suppress(Exception), warnings.catch_warnings(action="error"):  # the cell shall fail, or warn
         for cell in cells:
-            for node in ast.walk(ast.parse(cell.code)):
-                names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-                for name in [node.module] if isinstance(node, ast.ImportFrom) else names:
-                    importlib.import_module(name)
+            nodes = ast.walk(ast.parse(cell.code))
+            imports = [node for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom))]
+            exec(compile(ast.Module(imports, []), cell.path, "exec"), {})
             if re.search(r"\b(flex_attention|torch\.compile)\(", cell.code):
                 torch.compile(torch.sin)
 
 
-def run_in_fork(path, cells, again, seconds):
-    """The run of cells in a fork of this process, or the `SourceError` that ended it."""
-    with tempfile.TemporaryDirectory() as folder:
-        notes, result = Path(folder, "notes"), Path(folder, "result")
-        notes.touch()
-        process = os.fork()
-        if process == 0:
-            try:
-                tempfile.tempdir = folder
-                result.write_bytes(pickle.dumps(run_noted(notes, path, cells, again, seconds)))
-                os._exit(0)
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                os._exit(1)
-        status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-        if status == 0 and result.exists():
-            return pickle.loads(result.read_bytes())
-        return SourceError(sudden_end(notes.read_text("utf-8"), status, cells, seconds))
-
-
-def run_noted(notes, path, cells, again, seconds):
-    """Run cells, and note which begin, and where this process is when it crashes or a cell takes too long."""
+def run_and_say(pipe, path, cells, again):
+    """Run cells in this process; say which begins and, in the end, the run or the error."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if again and not any(cell.measures for cell in cells):
         move_elsewhere()
-    with open(notes, "w", encoding="utf-8") as file:
-        faulthandler.enable(file)
 
-        def begin(cell):
-            print("begins", cell.name, file=file, flush=True)
-            faulthandler.dump_traceback_later(seconds, exit=True, file=file)
+    def begin(cell):
+        pipe.send(cell)
+        signal.alarm(SECONDS)  # it ends this process
 
+    try:
         done = attempt(path, cells, seed=2 if again else 1, begin=begin)
-        faulthandler.cancel_dump_traceback_later()
-    if isinstance(done, Run):  # most of what a program defines cannot leave its process
+        # Most of what a program defines cannot leave its process.
         done.namespace = {name: value for name, value in done.namespace.items() if type(value) is int}
-    return done
+    except SourceError as error:
+        done = error
+    signal.alarm(0)
+    pipe.send(done)
+    os._exit(0)
 
 
-def sudden_end(notes, status, cells, seconds):
-    """The sentence about a process that ended before its cells did: in which cell, and where if that is known."""
-    begun = re.findall("^begins (.+)$", notes, re.MULTILINE)
-    cell = next((cell for cell in cells if cell.name in begun[-1:]), cells[0])
-    files = {cell.path for cell in cells}
-    line = next((line for file, line in DUMPED.findall(notes) if file in files), cell.fence)
-    if "Timeout (" in notes:
-        end = f"is not done after {seconds} seconds; let it end sooner"
-    elif status < 0:
-        end = f"ends Python by {signal.Signals(-status).name}; let it run to its end"
+def sudden_end(cell, status):
+    """The sentence about a process that ended in a cell."""
+    if status == -signal.SIGALRM:
+        end = f"is not done after {SECONDS} seconds; let it end sooner"
     else:
-        end = f"ends Python with status {status}; let it run to its end"
-    return f"{cell.path}:{line}: the cell {cell.name!r} {end}"
+        way = f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
+        end = f"ends Python {way}; let it run to its end"
+    return f"{cell.path}:{cell.fence}: the cell {cell.name!r} {end}"

@@ -3,7 +3,6 @@
 import datetime
 import os
 import platform
-import socket
 import sys
 from unittest import mock
 
@@ -13,13 +12,7 @@ import torch
 ANSWERS = [
     (os, "cpu_count"),
     (torch, "get_num_threads"),
-    (torch, "get_num_interop_threads"),
-    (torch.backends.cpu, "get_cpu_capability"),
-    (socket, "gethostname"),
-    *(
-        (platform, name)
-        for name in ("machine", "node", "platform", "processor", "python_version", "release", "version")
-    ),
+    *((platform, name) for name in ("machine", "node", "platform", "processor", "python_version")),
 ]
 ballast: list[bytes] = []
 
@@ -31,8 +24,7 @@ def move_elsewhere() -> None:
     torch.__version__ = other(torch.__version__)
     sys.version = other(sys.version)
     ballast.extend(bytes(size) for size in range(0, 512, 8) for _ in range(300))
-    later = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=400, hours=5, minutes=7)
-    time_machine.travel(later).start()
+    time_machine.travel(datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=400.2)).start()
 
 
 def other(answer):

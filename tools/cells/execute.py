@@ -1,7 +1,6 @@
 """Run the cells of a program in a fresh `__main__`, on a known global state, and capture what they print."""
 
 import contextlib
-import copy
 import io
 import linecache
 import os
@@ -56,18 +55,14 @@ class Run:
     executed: set[str] = field(default_factory=set)
 
 
-def attempt(
-    path: Path, cells: list[Cell], device: str = "cpu", seed: int = 1, begin: Callable = lambda cell: None
-) -> Run | SourceError:
-    """The run of cells, or what to tell a person of the one that failed: a broken rule, or its traceback."""
+def attempt(path: Path, cells: list[Cell], **options) -> Run:
+    """The run of cells; `SourceError` tells a person of the one that failed: a broken rule, or its traceback."""
     try:
-        return run(path, cells, device, seed, begin)
-    except KeyboardInterrupt:
+        return run(path, cells, **options)
+    except (KeyboardInterrupt, SourceError):
         raise
-    except SourceError as error:
-        return error
     except BaseException as error:  # a skip and an exit are no Exception
-        return SourceError(as_told(error, {cell.path for cell in cells}))
+        raise SourceError(as_told(error, {cell.path for cell in cells})) from None
 
 
 def as_told(error, files):
@@ -182,11 +177,6 @@ def set_state(device, seed):
     torch.set_default_dtype(torch.float32)
     torch.set_printoptions(profile="default")
     torch.set_grad_enabled(True)
-    torch.set_float32_matmul_precision("highest")
-    if torch.are_deterministic_algorithms_enabled():  # to say so again would load the compiler, for seconds
-        torch.use_deterministic_algorithms(False)
-    torch.set_anomaly_enabled(False)
-    torch.set_autocast_enabled("cpu", False)
     torch.set_num_threads(THREADS)
     torch.default_generator.manual_seed(seed)
     random.seed(seed)
@@ -196,31 +186,22 @@ def set_state(device, seed):
 
 
 def snapshot(before, namespace):
-    """The names that a cell defined, the objects behind them, and what these hold."""
+    """The names that a cell defined, the objects behind them, and copies of their tensors."""
     new = {name: value for name, value in namespace.items() if name not in before and not name.startswith("__")}
-    return {name: (value, list(contents(value))) for name, value in new.items()}
+    return {name: (value, copies(value)) for name, value in new.items()}
 
 
-def contents(value):
-    """What can change in a shared object without giving it a new name: copies of tensors, and plain values."""
+def copies(value):
+    """Copies of a tensor and of its gradient, of those of a module, or of those in a list or a dictionary."""
     if isinstance(value, torch.Tensor):
-        yield from (value.detach().clone(), value.requires_grad, value.grad is None)
-        if value.grad is not None:
-            yield value.grad.clone()
-    elif isinstance(value, torch.Generator):
-        yield value.get_state()
-    elif isinstance(value, torch.nn.Module):
-        yield [module.training for module in value.modules()]
-        for tensor in (*value.parameters(), *value.buffers()):
-            yield from contents(tensor)
+        return [value.detach().clone(), *(copies(value.grad) if value.is_leaf else [])]
+    if isinstance(value, torch.nn.Module):
+        value = [*value.parameters(), *value.buffers()]
     elif isinstance(value, dict):
-        yield from (*value, *(part for element in value.values() for part in contents(element)))
-    elif isinstance(value, (list, tuple)):
-        yield len(value)
-        for element in value:
-            yield from contents(element)
-    elif isinstance(value, (int, float, str, set)):
-        yield copy.copy(value)
+        value = value.values()
+    elif not isinstance(value, (list, tuple)):
+        return []
+    return [tensor for element in value for tensor in copies(element)]
 
 
 def refuse_changes(shared, namespace, who):
@@ -228,15 +209,13 @@ def refuse_changes(shared, namespace, who):
     for name, (value, held) in shared.items():
         if namespace.get(name) is not value:
             raise SourceError(f"{who} gives the shared name {name!r} a new value; use another name")
-        now = list(contents(value))
+        now = copies(value)
         if len(now) != len(held) or not all(map(equal, now, held)):
             raise SourceError(f"{who} changes the shared object {name!r}; work on a copy")
 
 
 def equal(a, b):
-    """Whether two contents are the same; nan equals nan."""
-    if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
-        return type(a) is type(b) and a == b
+    """Whether two tensors are the same; nan equals nan."""
     if (a.shape, a.dtype, a.is_meta) != (b.shape, b.dtype, b.is_meta):
         return False
     return a.is_meta or bool(((a == b) | ((a != a) & (b != b))).all())

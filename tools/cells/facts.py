@@ -1,7 +1,6 @@
 """What a record says of a run: the device, the versions and the day."""
 
 import platform
-import shutil
 import subprocess
 
 import torch
@@ -23,8 +22,6 @@ def device_name(device):
     """What a device calls itself; a GPU of NVIDIA with the version of its driver, which torch does not know."""
     if not device.startswith("cuda"):
         return f"{platform.machine()}, {torch.backends.cpu.get_cpu_capability()}" if device == "cpu" else device
-    program = shutil.which("nvidia-smi")
-    command = [program, "--query-gpu=driver_version", "--format=csv,noheader"]
-    said = subprocess.run(command, capture_output=True, text=True, check=False).stdout if program else ""
-    driver = said.partition("\n")[0] or "unknown"
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    driver = subprocess.run(command, capture_output=True, text=True, check=True).stdout.partition("\n")[0]
     return f"{torch.cuda.get_device_name(device)}, driver {driver}"

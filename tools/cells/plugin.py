@@ -1,6 +1,6 @@
 """pytest-codeblocks, made strict: `pytest --codeblocks snippets [--device cuda] [--update] [--record]`
 
-Every cell of a snippet file is one test, named after it, and each file has one more, `notebook`, which runs its cells
+Every cell of a snippet file is one test, named after it, and each file has one more, `Notebook`, which runs its cells
 one after the other as the download does. So each cell runs twice on the CPU, after different seeds: as its program in
 a fresh namespace, and in the notebook. Its print is compared with what the page shows (see `compare`). A cell that
 needs another device than the one at hand is skipped, and listed with its reason.
@@ -23,7 +23,6 @@ from tools.cells.apart import Nursery
 from tools.cells.execute import Run
 from tools.cells.facts import facts
 from tools.cells.labels import refuse_misfit
-from tools.cells.randomness import DISPATCH_KEYS
 from tools.cells.record import read_record, write_atomically, write_record
 from tools.cells.shapes import compiled
 from tools.cells.source import (
@@ -33,7 +32,6 @@ from tools.cells.source import (
     folder_of,
     program_cells,
     read_cells,
-    read_includes,
     slug_of,
     with_outputs,
 )
@@ -43,12 +41,11 @@ LEGEND = {"B", "H", "Hkv", "T", "Tq", "Tk", "D", "E", "V"}
 
 @dataclass
 class Session:
-    """What a run of pytest needs and finds: where programs run, what they print, and which tests passed and ended."""
+    """What a run of pytest needs and finds: where programs run, what they print, and which tests passed."""
 
     runner: Nursery | Accelerator
     prints: dict = field(default_factory=lambda: defaultdict(dict))  # by file and name, for --update
     passed: dict = field(default_factory=lambda: defaultdict(set))  # by file: names of tests
-    ended: int = 0
 
 
 SESSION = pytest.StashKey[Session]()
@@ -74,11 +71,6 @@ def pytest_configure(config):
         raise pytest.UsageError(f"--device {device}: {error}") from None
 
 
-def pytest_unconfigure(config):
-    if SESSION in config.stash:
-        config.stash[SESSION].runner.close()
-
-
 # -- collecting ----------------------------------------------------------------------------------
 
 
@@ -100,35 +92,19 @@ class SnippetFile(codeblocks.MarkdownFile):
         self.slug = slug_of(self.path)
         self.root = Path(os.path.relpath(folder_of(self.path).parent))  # relative, as people name files in messages
         self.file = self.root / f"snippets/{self.slug}.md"
-        self.record_path = self.root / f"verified/{self.device}.json"
-        self.failing = []
         try:
             self.cells = read_cells(self.file)
-            self.refuse_what_cannot_run()
-            if self.config.option.record:
-                read_record(self.record_path)
         except SourceError as error:
             raise self.CollectError(str(error)) from None
+        blocks = [(block.obj.lineno, block.obj.code, block.obj.expected_output) for block in super().collect()]
+        if blocks != [(cell.fence, cell.code, cell.output) for cell in self.cells if self.holds(cell)]:
+            raise self.CollectError(f"{self.file}: pytest-codeblocks reads other blocks here than tools.cells.source")
         for cell in self.cells:
             test = CellTest.from_parent(self, name=cell.name, cell=cell)
             if not self.runs_here(cell):
                 test.add_marker(pytest.mark.skip(reason=f"{cell.name!r} needs {cell.needs}: {cell.why}"))
             yield test
-        yield NotebookTest.from_parent(self, name="notebook")
-
-    def refuse_what_cannot_run(self):
-        """`SourceError` for what would pass unseen: in blocks, in marks, in cells that do not run."""
-        blocks = [(block.obj.lineno, block.obj.code, block.obj.expected_output) for block in super().collect()]
-        if blocks != [(cell.fence, cell.code, cell.output) for cell in self.cells if self.holds(cell)]:
-            raise SourceError(f"{self.file}: pytest-codeblocks reads other blocks here than tools.cells.source")
-        for cell in self.cells:
-            mark = f"{cell.path}:{cell.fence - 1}"
-            if cell.needs and cell.needs not in DISPATCH_KEYS:
-                raise SourceError(f"{mark}: needs {cell.needs}: give one of {', '.join(DISPATCH_KEYS)}")
-            if cell.measures and not self.slug.startswith("labs/"):
-                raise SourceError(f"{mark}: only a lab has figures that measure; take 'measures' out of the mark")
-            if not self.runs_here(cell):
-                compiled(cell)
+        yield NotebookTest.from_parent(self, name="Notebook")
 
     def runs_here(self, cell):
         return cell.needs in ("", self.device)
@@ -154,13 +130,13 @@ class SnippetFile(codeblocks.MarkdownFile):
 
     def cells_as_run(self):
         """The cells that run on this device, with the outputs that `--update` is about to write."""
-        fresh = self.session_of_cells.prints[self.file]
+        fresh = self.session_of_cells.prints.get(self.file, {})
         return [replace(cell, output=fresh.get(cell.name, cell.output)) for cell in self.cells if self.runs_here(cell)]
 
     def entry(self):
         """What a record says of this file: the cells that passed alone and as a notebook, here and today."""
         names, cells = self.session_of_cells.passed[self], self.cells_as_run()
-        verified = {cell.name: digest(cells, cell) for cell in cells if {cell.name, "notebook"} <= names}
+        verified = {cell.name: digest(cells, cell) for cell in cells if {cell.name, "Notebook"} <= names}
         return {**facts(self.config.option.device), "cells": verified}
 
     def refuse_difference(self, cell, output, mend):
@@ -197,7 +173,7 @@ class CellTest(Test):
 
     def runtest(self):
         file, cell = self.parent, self.cell
-        self.refuse_hidden()
+        passed = file.session_of_cells.passed[file]
         cells = program_cells(file.cells_as_run(), cell)
         first = file.run(cells)
         refuse_equal_sizes(first.namespace, file.file)
@@ -214,21 +190,14 @@ class CellTest(Test):
         else:
             update = f"nox -s gpu -- --update {cell.path}" if cell.needs else f"nox -s update -- {slug_of(cell.path)}"
             file.refuse_difference(cell, output, f"Mend the code, or take over what it prints: {update}")
-        file.session_of_cells.passed[file].add(cell.name)
-
-    def refuse_hidden(self):
-        """`SourceError` where the English page of the file does not show the cell; a test compares the languages."""
-        page, slug = self.parent.root / f"docs/en/{self.parent.slug}.md", slug_of(self.cell.path)
-        shown = [(include.slug, include.name) for include in read_includes(page)] if page.is_file() else []
-        if (slug, self.name) not in shown:
-            raise self.error(f'is on no page; show it in {page} with the line --8<-- "{slug}.md:{self.name}"')
+        passed.add(cell.name)
 
     def refuse_silence(self, run):
         """`SourceError` where a cell that stands alone prints nothing, or has an unchecked shape comment."""
         if not run.outputs[self.name].getvalue():
             raise self.error("prints nothing; let it show what it did")
         if unchecked := compiled(self.cell)[1] - run.executed:
-            raise SourceError(f"{first(unchecked)}: the cell does not run this line; its shape comment is unchecked")
+            raise SourceError(f"{min(unchecked)}: the cell does not run this line; its shape comment is unchecked")
 
     def refuse_chance(self, one, other):
         """`SourceError` where two runs, from different random states, differ: in a print, or in what they draw next."""
@@ -255,8 +224,6 @@ class NotebookTest(Test):
         cells = [cell for cell in file.cells_as_run() if not cell.needs]
         if not cells:
             raise SourceError(f"{file.file}: no cells that run everywhere; write one, or delete the file")
-        if file.failing:  # it would say the same once more
-            raise SourceError(f"{file.file}: mend {', '.join(file.failing)} first, then its notebook is tested")
         if not isinstance(file.notebook, Run):
             raise file.notebook
         mend = f"So it does when it runs after the cells above it, as in the notebook of the page {file.slug}."
@@ -264,16 +231,11 @@ class NotebookTest(Test):
             file.refuse_difference(cell, file.notebook.outputs[cell.name], mend)
         unchecked = file.notebook.comments - file.notebook.executed
         if unchecked := {where for where in unchecked if where.startswith(f"{file.file}:")}:
-            raise SourceError(f"{first(unchecked)}: no cell runs this line, so its shape comment is never checked")
+            raise SourceError(f"{min(unchecked)}: no cell runs this line, so its shape comment is never checked")
         file.session_of_cells.passed[file].add(self.name)
 
     def reportinfo(self):
         return self.path, None, self.name
-
-
-def first(places):
-    """Of places in a file, `file:line`, the one with the smallest line."""
-    return min(places, key=lambda place: int(place.rpartition(":")[2]))
 
 
 def refuse_equal_sizes(namespace, path):
@@ -286,39 +248,20 @@ def refuse_equal_sizes(namespace, path):
                 raise SourceError(f"{path}: {other} and {name} are both {namespace[name]}; a swapped axis could hide")
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item, call):
-    """The notebook of a file knows which cells have failed; tests that ended are counted."""
-    report = yield
-    if isinstance(item, CellTest) and report.failed:
-        item.parent.failing.append(item.name)
-    if call.when == "teardown":
-        item.config.stash[SESSION].ended += 1
-    return report
-
-
 # -- writing what was found ----------------------------------------------------------------------
 
 
-def pytest_collection_finish(session):
-    """A record is written of whole files: what is selected in part would wipe out the rest of its entry."""
-    if session.config.option.record:
-        tests = [item for item in session.items if isinstance(item, Test)]
-        for file in dict.fromkeys(item.parent for item in tests):
-            if len([item for item in tests if item.parent is file]) <= len(file.cells):
-                raise pytest.UsageError(f"--record: {file.file} is selected in part; name the whole file")
-            session.config.stash[SESSION].passed[file] = set()
-
-
 @pytest.hookimpl(wrapper=True, tryfirst=True)  # around the summary of pytest
-def pytest_sessionfinish(session):
+def pytest_sessionfinish(session, exitstatus):
     """Below the summary: write what a run has found, or say that it stopped before the end and found too little."""
     result = yield
-    config = session.config
-    if config.stash[SESSION].ended == len(session.items):
-        write_files(config)
-    elif config.option.update or config.option.record:
-        config.get_terminal_writer().line("stopped before the end: snippets/ and verified/ are as they were", red=True)
+    option = session.config.option
+    if option.update or option.record:
+        if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) and not session.shouldfail:
+            write_files(session.config)
+        else:
+            writer = session.config.get_terminal_writer()
+            writer.line("stopped before the end: snippets/ and verified/ are as they were", red=True)
     return result
 
 
@@ -326,17 +269,15 @@ def write_files(config):
     """Write the record and the outputs, as `--record` and `--update` ask for them."""
     found = config.stash[SESSION]
     try:
-        if config.option.record:
-            for path in {file.record_path for file in found.passed}:
-                add_entries(path, {file.slug: file.entry() for file in found.passed if file.record_path == path})
         for path, outputs in found.prints.items():
-            if outputs:
-                write_atomically(path, with_outputs(path, outputs))
-    except SourceError as error:
+            write_atomically(path, with_outputs(path, outputs))
+        for file in found.passed if config.option.record else ():
+            add_entry(file.root / f"verified/{file.device}.json", file.slug, file.entry())
+    except (SourceError, OSError) as error:
         pytest.exit(str(error), returncode=1)
 
 
-def add_entries(path: Path, entries: dict[str, dict]):
-    """Write the entries of some pages into a record, into which another run may be writing, too."""
+def add_entry(path: Path, slug: str, entry: dict):
+    """Write the entry of a page into a record, into which another run may be writing, too."""
     with FileLock(path.resolve().parents[1] / ".cache/record.lock"):
-        write_record(path, read_record(path) | entries)
+        write_record(path, read_record(path) | {slug: entry})

@@ -12,9 +12,9 @@ import tokenize
 import types
 from collections.abc import Callable
 
-from tools.cells.source import Cell, SourceError
+from tools.cells.source import Cell, SourceError, at_their_lines
 
-SHAPE = re.compile(r"#\s*\((.*)\)")
+SHAPE = re.compile(r"#\s*\(([\w ,*/+-]*)\)")  # names, numbers and arithmetic
 CHECK = "__check_shape__"
 LAST = "__last_line__"
 
@@ -23,38 +23,24 @@ LAST = "__last_line__"
 def shape_comments(cell: Cell) -> dict[int, str]:
     """The comments of a cell by line of its file; `SourceError` for one that is no shape: a cell has no other."""
     comments: dict[int, str] = {}
-    if "#" not in cell.code:  # to read a cell takes longer
-        return comments
-    for token in tokenize.generate_tokens(io.StringIO(cell.at_its_lines).readline):
+    for token in tokenize.generate_tokens(io.StringIO(at_their_lines([cell])).readline):
         if token.type == tokenize.COMMENT:
             where = f"{cell.path}:{token.start[0]}"
             if not (match := SHAPE.fullmatch(token.string.strip())):
                 raise SourceError(
                     f"{where}: a comment in a cell is a shape, as in # (B, H, T, D), not {token.string!r}"
                 )
-            entries(match[1], where)
+            sizes_of(match[1], where)
             comments[token.start[0]] = match[1]
     return comments
 
 
-def entries(comment, where):
-    """The code of a comment as a tuple of sizes; `SourceError` for one that is not built from sizes."""
+def sizes_of(comment, where):
+    """A comment as the code of a tuple of sizes."""
     try:
-        shape = ast.parse(f"({comment.rstrip(', ')},)" if comment.strip() else "()", mode="eval").body
+        return compile(f"({comment.rstrip(', ')},)" if comment.strip() else "()", where, "eval")
     except SyntaxError:
-        shape = None
-    if not isinstance(shape, ast.Tuple) or not all(map(is_size, shape.elts)):
-        raise SourceError(f"{where}: the comment ({comment}) is not a shape; write it as (B, H, T, D) or (T, H * D)")
-    return shape
-
-
-def is_size(node):
-    """Whether a node is a name, a whole number, or a sum, difference, product or whole quotient of such."""
-    if isinstance(node, ast.BinOp):
-        return isinstance(node.op, (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv)) and all(
-            map(is_size, (node.left, node.right))
-        )
-    return isinstance(node, ast.Name) or (isinstance(node, ast.Constant) and type(node.value) is int)
+        raise SourceError(f"{where}: the comment ({comment}) is no shape; write it as (B, H, T, D)") from None
 
 
 @functools.cache
@@ -65,7 +51,7 @@ def compiled(cell: Cell) -> tuple[types.CodeType, frozenset[str]]:
     where the cell is no Python, or has a comment that is no shape or stands where none is checked.
     """
     try:
-        tree = ast.parse(cell.at_its_lines, cell.path)
+        tree = ast.parse(at_their_lines([cell]), cell.path)
     except SyntaxError as error:
         raise SourceError(f"{cell.path}:{error.lineno}: SyntaxError: {error.msg}") from None
     comments = shape_comments(cell)
@@ -149,16 +135,13 @@ def compare(tensor, comment, scope, where):
             f"of type {type(tensor).__name__}; put the comment where the tensor is made"
         )
     sizes = {name: size for name, size in scope.items() if type(size) is int}
-    shape = compile(ast.fix_missing_locations(ast.Expression(entries(comment, where))), "shape comment", "eval")
     try:
-        wanted = eval(shape, {"__builtins__": {}}, sizes)
+        wanted = eval(sizes_of(comment, where), {"__builtins__": {}}, sizes)
     except NameError as error:
         raise SourceError(
             f"{where}: the comment says ({comment}), but {error.name} is no integer here; "
             "write a name that the code gives an integer, or the number"
         ) from None
-    except ZeroDivisionError:
-        raise SourceError(f"{where}: the comment ({comment}) divides by zero; mend its arithmetic") from None
     if tuple(tensor.shape) != wanted:
         meaning = f"({comment})" + (f" = {wanted}" if str(wanted) != f"({comment})" else "")
         raise SourceError(

@@ -35,7 +35,6 @@ A cell that prints a matrix may name its rows and columns there, one word each, 
     <!-- --8<-- [start:map] rows: because he bought; columns: weil er kaufte; needs cuda: why -->
 """
 
-import codecs
 import difflib
 import functools
 import hashlib
@@ -44,14 +43,18 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-START = re.compile(r"<!-- --8<-- \[start:([a-z][a-z0-9-]*)\](?: (\S.*))? -->")
-SAYING = re.compile(r"(rows and columns|rows|columns|measures|needs (\w+)): (\S.*)")
-FIRST_MARK = (
-    "<!-- --8<-- [start:name] -->, name in a-z, 0-9 and -, behind ] perhaps ' needs cuda: why', ' measures: why', "
-    "' rows: a b; columns: c d' or ' rows and columns: a b'"
-)
 OUTPUT_MARK = "<!--pytest-codeblocks:expected-output-->"
-NOT_IN_A_BLOCK = re.compile("```.|<!--")
+LINES = "(?:(?!```|<!--).*\n)*"  # of a block, whose closing fence is not lost
+CELL = re.compile(
+    rf"""<!-- --8<-- \[start:(?P<name>[a-z][a-z0-9-]*)\](?: (?P<mark>\S.*))? -->
+```python
+(?P<code>{LINES})```
+(?:{OUTPUT_MARK}
+```text
+(?P<output>{LINES})```
+)?<!-- --8<-- \[end:(?P=name)\] -->|.+"""
+)
+SAYING = re.compile(r"(rows and columns|rows|columns|measures|needs (\w+)): (\S.*)")
 INCLUDE = re.compile(r'( *)--8<-- "([\w/-]+)\.md:([a-z][a-z0-9-]*)"')
 Reader = Callable[[Path], str]
 
@@ -62,7 +65,7 @@ class SourceError(ValueError):
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell. Lines count from 1: `fence` is that of ```python, `end` that of the last closing fence.
+    """One cell. `fence` is the line of its ```python, counted from 1.
 
     `needs` is the device that it needs, "" where every device will do, and `why` the reason. `measures` is why its
     figures differ from machine to machine, "" where they do not. `rows` and `columns` are the names of those of the
@@ -73,18 +76,12 @@ class Cell:
     code: str
     output: str | None
     fence: int
-    end: int
     needs: str = ""
     why: str = ""
     rows: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     measures: str = ""
     path: str = ""
-
-    @property
-    def at_its_lines(self) -> str:
-        """The code below so many empty lines that each line has the number that it has in the file."""
-        return "\n" * self.fence + self.code
 
     @property
     def shared(self) -> bool:
@@ -109,62 +106,12 @@ class Include:
     name: str
 
 
-class Lines:
-    """The lines of a file, taken one after the other."""
-
-    def __init__(self, path, text):
-        self.path, self.at = path, 0
-        self.lines = split_lines(text)
-
-    def error(self, message, line=None):
-        return SourceError(f"{self.path}:{line or self.at + 1}: {message}")
-
-    def next_is(self, text):
-        return self.at < len(self.lines) and self.lines[self.at] == text
-
-    def skip_blank(self):
-        """Whether there is a line that is not empty; it comes next."""
-        while self.next_is(""):
-            self.at += 1
-        return self.at < len(self.lines)
-
-    def take(self, wanted):
-        """Take the line that must come now."""
-        if not self.next_is(wanted):
-            raise self.unexpected(wanted)
-        self.at += 1
-
-    def unexpected(self, wanted):
-        found = self.lines[self.at].strip() if self.at < len(self.lines) else "the end of the file"
-        return self.error(f"expected {wanted}, found {found!r}")
-
-    def take_fence(self, opening):
-        """Take a fenced block; return its text."""
-        self.take(opening)
-        first = self.at
-        while not self.next_is("```"):
-            if self.at == len(self.lines) or NOT_IN_A_BLOCK.match(self.lines[self.at]):
-                raise self.error(f"the {opening} block has no closing ```", line=first)
-            self.at += 1
-        self.at += 1
-        return "".join(f"{line}\n" for line in self.lines[first : self.at - 1])
-
-
 def read_text(path: str | Path) -> str:
-    """The text of a file, its lines ended by LF; `SourceError` where it is not UTF-8, or holds a NUL."""
-    data = Path(path).read_bytes()
-    if data.startswith(codecs.BOM_UTF8):
-        raise SourceError(f"{path}:1: begins with a byte order mark; save the file as UTF-8 without BOM")
-    if b"\0" in data:
-        line = data.count(b"\n", 0, data.index(b"\0")) + 1
-        raise SourceError(f"{path}:{line}: holds a NUL, which no page can show; take it out")
+    """The text of a file; `SourceError` where it is not UTF-8."""
     try:
-        return data.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
+        return Path(path).read_text("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise SourceError(
-            f"{path}:{line}: byte 0x{data[error.start]:02x} is not UTF-8; save the file as UTF-8"
-        ) from None
+        raise SourceError(f"{path}: {error}; save the file as UTF-8") from None
 
 
 def split_lines(text: str) -> list[str]:
@@ -206,44 +153,32 @@ def parts(path: str | Path, read: Reader = read_text) -> tuple[tuple[int, "Cell 
 
 @functools.cache
 def parts_of(path, text):
-    lines, found = Lines(path, text), []
-    while lines.skip_blank():
-        line = lines.at + 1
-        if include := INCLUDE.fullmatch(lines.lines[lines.at]):
-            lines.at += 1
+    found = []
+    for match in CELL.finditer(text):
+        line = text.count("\n", 0, match.start()) + 1
+        if match["name"]:
+            said = said_by(match["mark"], f"{path}:{line}")
+            cell = Cell(match["name"], match["code"], match["output"], line + 1, path=str(path), **said)
+            found.append((line, cell))
+        elif include := INCLUDE.fullmatch(match[0]):
             found.append((line, Include(line, include[2], include[3])))
         else:
-            found.append((line, take_cell(lines)))
+            raise SourceError(
+                f"{path}:{line}: here begins neither a whole cell, as tools/cells/source.py shows one, "
+                f"nor a line that shows a cell of another file: {match[0]!r}"
+            )
     return tuple(found)
 
 
-def take_cell(lines):
-    """The cell whose first mark comes now."""
-    match = START.fullmatch(lines.lines[lines.at])
-    said = said_by(match[2]) if match else None
-    if said is None:
-        raise lines.unexpected(FIRST_MARK)
-    name = match[1]
-    if name == "notebook":  # the test that runs them all has this name
-        raise lines.error("a cell cannot be named 'notebook'; give it another name")
-    lines.at += 1
-    fence = lines.at + 1
-    code = lines.take_fence("```python")
-    output = None
-    if lines.next_is(OUTPUT_MARK):
-        lines.at += 1
-        output = lines.take_fence("```text")
-    end = lines.at
-    lines.take(f"<!-- --8<-- [end:{name}] -->")
-    return Cell(name, code, output, fence, end, path=str(lines.path), **said)
-
-
-def said_by(mark):
-    """What a first mark says behind the name, as arguments of `Cell`; None where that is not how it is said."""
+def said_by(mark, where):
+    """What a first mark says behind the name, as arguments of `Cell`."""
     said = {}
     for saying in mark.split("; ") if mark else []:
         if not (match := SAYING.fullmatch(saying)):
-            return None
+            raise SourceError(
+                f"{where}: the mark says {saying!r}; it may say 'needs cuda: why', 'measures: why', 'rows: a b', "
+                "'columns: c d' or 'rows and columns: a b', with '; ' between them"
+            )
         if match[2]:
             said |= {"needs": match[2], "why": match[3]}
         elif match[1] == "measures":
@@ -264,12 +199,11 @@ def program(cells: Sequence[Cell], cell: Cell) -> str:
 
 
 def at_their_lines(cells: Iterable[Cell]) -> str:
-    """The code of cells as one text in which every line has the number that it has in the file."""
-    lines = [""] * max((cell.end for cell in cells), default=0)
-    for cell in cells:
-        code = split_lines(cell.code)
-        lines[cell.fence : cell.fence + len(code)] = code
-    return "\n".join(lines) + "\n"
+    """The code of cells of one file, as a text in which every line has the number that it has there."""
+    text = ""
+    for cell in sorted(cells, key=lambda cell: cell.fence):
+        text += "\n" * (cell.fence - text.count("\n")) + cell.code
+    return text
 
 
 def digest(cells: Sequence[Cell], cell: Cell) -> str:
@@ -280,14 +214,11 @@ def digest(cells: Sequence[Cell], cell: Cell) -> str:
 
 def read_includes(page: str | Path, read: Reader = read_text) -> list[Include]:
     """The lines of a page that show cells, in order; `SourceError` for one that would show nothing."""
-    text = read(Path(page))
-    includes: list[Include] = []
-    for number, line in enumerate(split_lines(text), start=1):
+    includes = []
+    for number, line in enumerate(split_lines(read(Path(page))), start=1):
         if match := INCLUDE.fullmatch(line):
-            if match[3] in {include.name for include in includes}:
-                raise SourceError(f"{page}:{number}: a cell named {match[3]!r} is shown above; show each once")
             includes.append(Include(number, match[2], match[3]))
-        elif re.search("-8<-", line):
+        elif "-8<-" in line:
             raise SourceError(
                 f'{page}:{number}: write a cell as --8<-- "masks/padding.md:leak", the name of its file in letters, '
                 f"digits, - and _ alone; found {line.strip()!r}"
@@ -325,15 +256,17 @@ def with_outputs(path: str | Path, outputs: dict[str, str]) -> str:
 
     `SourceError` for an output that a page cannot show, such as one without a line break at its end or with a fence.
     """
-    lines, cells = split_lines(read_text(path)), read_cells(path)
-    for cell in reversed(cells):
-        if cell.name in outputs and cell.path == str(path):
-            output = outputs[cell.name]
-            if not output.endswith("\n") or not output.isascii() or re.search("^(```|<!--)|[^\n -~]", output, re.M):
-                raise SourceError(
-                    f"{path}:{cell.fence}: a page cannot show what the cell {cell.name!r} prints: {output!r}; "
-                    "print whole lines of plain ASCII text, without ``` or <!-- at the start of a line"
-                )
-            closing = cell.fence + cell.code.count("\n")  # the index of the ``` that ends the code
-            lines[closing + 1 : cell.end] = [OUTPUT_MARK, "```text", *split_lines(output), "```"]
-    return "\n".join(lines) + "\n"
+
+    def renewed(match):
+        name, code = match["name"], match["code"]
+        if name not in outputs:
+            return match[0]
+        if not outputs[name].endswith("\n") or re.search("^(```|<!--)|[^\n -~]", outputs[name], re.M):
+            raise SourceError(
+                f"{path}: a page cannot show what the cell {name!r} prints: {outputs[name]!r}; "
+                "print whole lines of plain ASCII text, without ``` or <!-- at the start of a line"
+            )
+        mark = match[0].partition("\n")[0]
+        return f"{mark}\n```python\n{code}```\n{OUTPUT_MARK}\n```text\n{outputs[name]}```\n<!-- --8<-- [end:{name}] -->"
+
+    return CELL.sub(renewed, read_text(path))
