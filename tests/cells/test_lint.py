@@ -34,15 +34,6 @@ def test_a_size_that_only_a_shape_comment_names_is_no_fault(tmp_path):
     assert list(faults(path)) == []
 
 
-def test_a_cell_that_may_not_run_here_uses_no_name_that_its_program_lacks(tmp_path):
-    path = snippet_file(tmp_path)
-    above = cell("above", "x = 1\nprint(x)\n", "1\n")
-    path.write_text(above + cell("fused", "print(x)\n", mark="needs cuda: a kernel"), encoding="utf-8")
-    assert [fault for fault in faults(path) if "page.md:13:7: F821" in fault]
-    path.write_text(above.replace("print(x)\n", "") + cell("show", "print(x)\n", "1\n"), encoding="utf-8")
-    assert [fault for fault in faults(path) if "F821" in fault] == []
-
-
 def test_a_name_of_a_cell_of_another_file_is_known_and_another_is_not(tmp_path):
     (tmp_path / "snippets").mkdir()
     snippet_file(tmp_path / "snippets").write_text(

@@ -15,12 +15,9 @@ def run(source):
     namespace[CHECK] = checker(namespace, executed, lies := [])
     namespace[LAST] = lambda line, value: value
     code, _ = compiled(Cell("cell", SIZES + source, None, 1, path="cell.md"))
-    try:
-        exec(code, namespace)
-    finally:
-        assert all(str(lie).startswith("cell.md:") for lie in lies), (
-            "a lie is kept with its line, also if the cell catches it"
-        )
+    exec(code, namespace)
+    if lies:
+        raise SourceError(lies[0])
     return executed
 
 
@@ -38,13 +35,13 @@ TRUE = [
 ]
 
 LIES = [
-    ("x = torch.ones(2, 3)  # (H, B)", r"\(H, B\) = \(3, 2\), the tensor has \(2, 3\)"),
-    ("x = torch.ones(2, 3)  # (B, H, T)", r"the tensor has \(2, 3\)"),
-    ("x, y = torch.ones(2, 3), torch.ones(3, 2)  # (B, H)", r"the tensor has \(3, 2\)"),
-    ("x = torch.ones(2)  # (Tq,)", "Tq is no integer here; write a name that the code gives an integer, or the number"),
-    ("x = torch.ones(2)  # (torch,)", "torch is no integer here"),
-    ("x = 3  # (B,)", "what this line makes is no tensor, it is of type int"),
-    ("def f():\n    return torch.ones(2)  # (T,)\n\n\nf()", r"the tensor has \(2,\)"),
+    ("x = torch.ones(2, 3)  # (H, B)", r"\(H, B\) = \(3, 2\), the code makes \(2, 3\)"),
+    ("x = torch.ones(2, 3)  # (B, H, T)", r"the code makes \(2, 3\)"),
+    ("x, y = torch.ones(2, 3), torch.ones(3, 2)  # (B, H)", r"the code makes \(3, 2\)"),
+    ("x = torch.ones(2)  # (Tq,)", "Tq, which is no integer here"),
+    ("x = torch.ones(2)  # (torch,)", "torch, which is no integer here"),
+    ("x = 3  # (B,)", "the code makes no tensor, but int"),
+    ("def f():\n    return torch.ones(2)  # (T,)\n\n\nf()", r"the code makes \(2,\)"),
 ]
 
 NOT_CHECKABLE = [

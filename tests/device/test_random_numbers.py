@@ -51,16 +51,6 @@ def checkpointed():
     return gradient(lambda x: checkpoint(lambda t: F.dropout(t, 0.5).pow(2), x, use_reentrant=False))
 
 
-def trained():
-    layer = nn.Linear(3, 2)
-    optimizer = torch.optim.AdamW(layer.parameters(), lr=0.1)
-    for _ in range(3):
-        optimizer.zero_grad()
-        F.dropout(layer(torch.rand(4, 3)), 0.2).sum().backward()
-        optimizer.step()
-    return layer.weight
-
-
 CASES = {
     "rand": lambda: torch.rand(3, 2),
     "randn": lambda: torch.randn(3, 5),
@@ -101,7 +91,6 @@ CASES = {
     "MultiheadAttention": multihead,
     "TransformerEncoderLayer": lambda: nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)(torch.randn(2, 3, 8)),
     "DataLoader, shuffled": shuffled,
-    "AdamW": trained,
 }
 
 

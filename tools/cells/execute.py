@@ -82,7 +82,7 @@ def run(path: Path, cells: list[Cell], device: str = "cpu", seed: int = 1, begin
     module = types.ModuleType("__main__")
     module.__file__ = str(path)
     result = Run(vars(module))
-    lies: list[SourceError] = []
+    lies: list[str] = []
     shared: dict[str, tuple[object, list]] = {}
     remember_source(cells)
     result.namespace[CHECK] = checker(result.namespace, result.executed, lies)
@@ -101,7 +101,7 @@ def run(path: Path, cells: list[Cell], device: str = "cpu", seed: int = 1, begin
                 execute_cell(code, result.namespace, output, who, may_warn=device != "cpu" or cell.needs)
             finally:
                 if lies:
-                    raise SourceError(str(lies[0])) from None
+                    raise SourceError(lies[0]) from None
             end = torch.default_generator.get_state()
             if not torch.equal(start, end):
                 result.draws[cell.name] = bytes(end.tolist())

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tools.cells.source import SourceError, at_their_lines, program_cells, read_cells
+from tools.cells.source import SourceError, at_their_lines, read_cells
 
 
 def faults(path):
@@ -15,16 +15,7 @@ def faults(path):
     shown = read_cells(path)
     cells = [cell for cell in shown if cell.path == str(path)]
     lent = {name for cell in shown if cell not in cells for name in compile(cell.code, cell.path, "exec").co_names}
-    lent = [f"--config=builtins={sorted(lent)}"]  # they are defined in another file
-    found = ruff(path, cells, *lent)
-    for cell in cells:
-        if cell.needs:  # it may not run here, where a name that its program lacks would be an error
-            found += ruff(path, program_cells(cells, cell), "--select=F821", *lent)
-    return found
-
-
-def ruff(path, cells, *options):
-    options = ["--quiet", "--output-format=concise", f"--stdin-filename={path}.py", *options]
+    options = ["--quiet", "--output-format=concise", f"--stdin-filename={path}.py", f"--config=builtins={sorted(lent)}"]
     command = [sys.executable, "-m", "ruff", "check", *options, "-"]
     said = subprocess.run(command, input=at_their_lines(cells), capture_output=True, encoding="utf-8", check=False)
     return (said.stderr + said.stdout).replace(".md.py:", ".md:").splitlines()

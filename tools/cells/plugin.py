@@ -9,8 +9,7 @@ needs another device than the one at hand is skipped, and listed with its reason
 import functools
 import linecache
 import os
-from collections import defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -39,16 +38,7 @@ from tools.cells.source import (
 LEGEND = {"B", "H", "Hkv", "T", "Tq", "Tk", "D", "E", "V"}
 
 
-@dataclass
-class Session:
-    """What a run of pytest needs and finds: where programs run, what they print, and which tests passed."""
-
-    runner: Nursery | Accelerator
-    prints: dict = field(default_factory=lambda: defaultdict(dict))  # by file and name, for --update
-    passed: dict = field(default_factory=lambda: defaultdict(set))  # by file: names of tests
-
-
-SESSION = pytest.StashKey[Session]()
+RUNNER = pytest.StashKey[Nursery | Accelerator]()
 
 
 def pytest_addoption(parser):
@@ -66,7 +56,7 @@ def pytest_configure(config):
     if device == "sim" and option.record:
         raise pytest.UsageError("--record: the pretend accelerator proves nothing to a reader; leave out --device sim")
     try:
-        config.stash[SESSION] = Session(Nursery() if device == "cpu" else Accelerator(device))
+        config.stash[RUNNER] = Nursery() if device == "cpu" else Accelerator(device)
     except ValueError as error:
         raise pytest.UsageError(f"--device {device}: {error}") from None
 
@@ -84,14 +74,17 @@ def pytest_collect_file(file_path, parent):
 
 
 class SnippetFile(codeblocks.MarkdownFile):
-    """A snippet file. Its place below `snippets/` is the slug of its page."""
+    """A snippet file. Its place below `snippets/` is the slug of its page.
+
+    `prints` are the outputs that `--update` writes, by the names of the cells; `passed` are the names of tests.
+    """
 
     def collect(self):
-        self.session_of_cells = self.config.stash[SESSION]
         self.device = kind_of(self.config.option.device)
         self.slug = slug_of(self.path)
         self.root = Path(os.path.relpath(folder_of(self.path).parent))  # relative, as people name files in messages
         self.file = self.root / f"snippets/{self.slug}.md"
+        self.prints, self.passed = {}, set()
         try:
             self.cells = read_cells(self.file)
         except SourceError as error:
@@ -118,7 +111,7 @@ class SnippetFile(codeblocks.MarkdownFile):
         return self.device == (cell.needs or "cpu")
 
     def run(self, cells: list[Cell], again: bool = False) -> Run:
-        return self.session_of_cells.runner.run(self.file, cells, again)
+        return self.config.stash[RUNNER].run(self.file, cells, again)
 
     @functools.cached_property
     def notebook(self):
@@ -130,13 +123,13 @@ class SnippetFile(codeblocks.MarkdownFile):
 
     def cells_as_run(self):
         """The cells that run on this device, with the outputs that `--update` is about to write."""
-        fresh = self.session_of_cells.prints.get(self.file, {})
-        return [replace(cell, output=fresh.get(cell.name, cell.output)) for cell in self.cells if self.runs_here(cell)]
+        here = [cell for cell in self.cells if self.runs_here(cell)]
+        return [replace(cell, output=self.prints.get(cell.name, cell.output)) for cell in here]
 
     def entry(self):
         """What a record says of this file: the cells that passed alone and as a notebook, here and today."""
-        names, cells = self.session_of_cells.passed[self], self.cells_as_run()
-        verified = {cell.name: digest(cells, cell) for cell in cells if {cell.name, "Notebook"} <= names}
+        cells = self.cells_as_run()
+        verified = {cell.name: digest(cells, cell) for cell in cells if {cell.name, "Notebook"} <= self.passed}
         return {**facts(self.config.option.device), "cells": verified}
 
     def refuse_difference(self, cell, output, mend):
@@ -173,7 +166,6 @@ class CellTest(Test):
 
     def runtest(self):
         file, cell = self.parent, self.cell
-        passed = file.session_of_cells.passed[file]
         cells = program_cells(file.cells_as_run(), cell)
         first = file.run(cells)
         refuse_equal_sizes(first.namespace, file.file)
@@ -186,11 +178,11 @@ class CellTest(Test):
             self.refuse_silence(first)
         if self.config.option.update and output.getvalue() and file.is_authority(cell) and file.holds(cell):
             with_outputs(file.file, {cell.name: output.getvalue()})  # refuses what a page cannot show
-            file.session_of_cells.prints[file.file][cell.name] = output.getvalue()
+            file.prints[cell.name] = output.getvalue()
         else:
             update = f"nox -s gpu -- --update {cell.path}" if cell.needs else f"nox -s update -- {slug_of(cell.path)}"
             file.refuse_difference(cell, output, f"Mend the code, or take over what it prints: {update}")
-        passed.add(cell.name)
+        file.passed.add(cell.name)
 
     def refuse_silence(self, run):
         """`SourceError` where a cell that stands alone prints nothing, or has an unchecked shape comment."""
@@ -232,7 +224,7 @@ class NotebookTest(Test):
         unchecked = file.notebook.comments - file.notebook.executed
         if unchecked := {where for where in unchecked if where.startswith(f"{file.file}:")}:
             raise SourceError(f"{min(unchecked)}: no cell runs this line, so its shape comment is never checked")
-        file.session_of_cells.passed[file].add(self.name)
+        file.passed.add(self.name)
 
     def reportinfo(self):
         return self.path, None, self.name
@@ -258,21 +250,21 @@ def pytest_sessionfinish(session, exitstatus):
     option = session.config.option
     if option.update or option.record:
         if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) and not session.shouldfail:
-            write_files(session.config)
+            write_files(session)
         else:
             writer = session.config.get_terminal_writer()
             writer.line("stopped before the end: snippets/ and verified/ are as they were", red=True)
     return result
 
 
-def write_files(config):
-    """Write the record and the outputs, as `--record` and `--update` ask for them."""
-    found = config.stash[SESSION]
+def write_files(session):
+    """Write the outputs and the record, as `--update` and `--record` ask for them."""
     try:
-        for path, outputs in found.prints.items():
-            write_atomically(path, with_outputs(path, outputs))
-        for file in found.passed if config.option.record else ():
-            add_entry(file.root / f"verified/{file.device}.json", file.slug, file.entry())
+        for file in {item.parent for item in session.items if isinstance(item, Test)}:
+            if file.prints:
+                write_atomically(file.file, with_outputs(file.file, file.prints))
+            if session.config.option.record:
+                add_entry(file.root / f"verified/{file.device}.json", file.slug, file.entry())
     except (SourceError, OSError) as error:
         pytest.exit(str(error), returncode=1)
 

@@ -97,26 +97,30 @@ class Instrument(ast.NodeTransformer):
 
 def is_named(target):
     """Whether a target can be read again without side effects: a name, an attribute, or a tuple of such."""
-    if isinstance(target, (ast.Tuple, ast.List)):
-        return all(map(is_named, target.elts))
-    return isinstance(target, (ast.Name, ast.Attribute))
+    named = ast.Name, ast.Attribute, ast.Tuple, ast.List, ast.expr_context
+    return all(isinstance(node, named) for node in ast.walk(target))
 
 
-def checker(namespace: dict, executed: set[str], lies: list[SourceError]) -> Callable:
+def checker(namespace: dict, executed: set[str], lies: list[str]) -> Callable:
     """The function behind `CHECK` for programs that run in `namespace`.
 
-    It adds the comments that it checked to `executed`, as `file:line`, and each `SourceError` to `lies`, since a cell
-    may catch what is raised.
+    It adds the comments that it checked to `executed`, as `file:line`, and those that are not true to `lies`: a cell
+    could catch what is raised.
     """
 
     def check(value, comment, scope, where):
-        for tensor in flat(value):
-            try:
-                compare(tensor, comment, {**namespace, **scope}, where)
-            except SourceError as error:
-                lies.append(error)
-                raise
         executed.add(where)
+        sizes = {name: size for name, size in (namespace | scope).items() if type(size) is int}
+        try:
+            wanted = eval(sizes_of(comment, where), {"__builtins__": {}}, sizes)
+        except NameError as error:
+            wanted = f"{error.name}, which is no integer here"
+        for tensor in flat(value):
+            found = tuple(tensor.shape) if hasattr(tensor, "shape") else f"no tensor, but {type(tensor).__name__}"
+            if found != wanted:
+                lies.append(
+                    f"{where}: the comment says ({comment}) = {wanted}, the code makes {found}; mend one of them"
+                )
         return value
 
     return check
@@ -125,25 +129,3 @@ def checker(namespace: dict, executed: set[str], lies: list[SourceError]) -> Cal
 def flat(value):
     """A tensor, or the tensors of a tuple."""
     return [tensor for part in value for tensor in flat(part)] if isinstance(value, (tuple, list)) else [value]
-
-
-def compare(tensor, comment, scope, where):
-    """`SourceError` where a tensor has not the shape of its comment."""
-    if not hasattr(tensor, "shape"):
-        raise SourceError(
-            f"{where}: the comment says ({comment}), but what this line makes is no tensor, it is "
-            f"of type {type(tensor).__name__}; put the comment where the tensor is made"
-        )
-    sizes = {name: size for name, size in scope.items() if type(size) is int}
-    try:
-        wanted = eval(sizes_of(comment, where), {"__builtins__": {}}, sizes)
-    except NameError as error:
-        raise SourceError(
-            f"{where}: the comment says ({comment}), but {error.name} is no integer here; "
-            "write a name that the code gives an integer, or the number"
-        ) from None
-    if tuple(tensor.shape) != wanted:
-        meaning = f"({comment})" + (f" = {wanted}" if str(wanted) != f"({comment})" else "")
-        raise SourceError(
-            f"{where}: the comment says {meaning}, the tensor has {tuple(tensor.shape)}; mend the comment or the code"
-        )
