@@ -28,7 +28,7 @@ def test_a_translation_was_made_from_the_english_of_today(translation, every_pag
 
 
 def test_the_front_matter_of_a_page_is_written_in_one_style(language, every_page):
-    """So `--accept` changes what it means to change, and no comment is lost that nobody reads."""
+    """So `--accept` changes what it means to change."""
 
     def refuse_other_style(page):
         found = read(page_file(language, page))

@@ -88,26 +88,14 @@ def test_an_avoided_word_is_named_wherever_it_stands(faults):
     assert faults("# One", "---\ndescription: Una pesatura.\n---\n\n# Uno") == [f"it.md:2: {AVOIDED}"]
 
 
-@pytest.mark.parametrize(
-    ("english", "italian"),
-    [
-        ("two weights", "due pesi"),
-        ("matrices", "le matrici"),
-        ("attention weights", "i pesi dell’attenzione"),
-        ("attention\nweights", "pesi di\nattenzione"),
-        ("masked", "chiavi mascherate"),
-        ("a kernel", "un kernel"),
-        ("a masked row", "una riga nascosta"),
-    ],
-)
-def test_inflection_and_other_right_forms_are_no_fault(faults, english, italian):
-    assert faults(english, italian) == []
+def test_inflection_and_other_right_forms_are_no_fault(faults):
+    english = "Two weights, matrices, attention\nweights, a kernel, a masked row."
+    assert faults(english, "Due pesi, le matrici, i pesi\ndell’attenzione, un kernel, una riga nascosta.") == []
 
 
 @pytest.mark.parametrize(
     ("english", "italian", "wanted"),
     [
-        ("a weight", "il pesetto", "peso"),
         ("a weight", "l’appeso", "peso"),
         ("kernel", "kernels", "kernel"),
         ("Transformer", "transformer", "Transformer"),

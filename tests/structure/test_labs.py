@@ -2,7 +2,6 @@
 
 import re
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 from nbformat import v4
@@ -27,29 +26,16 @@ def stored(snippet):
     return stored_figures(labs.pages_of(snippet)[0].with_suffix(".ipynb"))
 
 
-def texts(part):
-    return [text.text for text in part.iter("{http://www.w3.org/2000/svg}text")]
-
-
-def drawn_texts(figures):
-    return {name: [texts(ElementTree.fromstring(one.data[SVG])) for one in found] for name, found in figures.items()}
+def texts(figures):
+    svgs = {name: "".join(figure.data[SVG] for figure in found) for name, found in figures.items()}
+    return {name: re.findall("<text[^>]*>([^<]*)", svg) for name, svg in svgs.items()}
 
 
 @pytest.mark.parametrize("snippet", STEADY, ids=lambda path: path.stem)
 def test_a_notebook_shows_what_a_reader_of_the_download_sees(snippet):
     """A lab that measures shows something else each time; what it prints, the runner compares."""
     cells = read_cells(snippet)
-    ran = labs.run(cells)
-    assert drawn_texts(labs.drawn(cells, ran)) == drawn_texts(stored(snippet))
-    figures = [ElementTree.fromstring(output.data[SVG]) for one in ran for output in one.outputs if "data" in output]
-    axes = [part for figure in figures for part in figure.iter() if part.get("id", "").startswith("matplotlib.axis")]
-    ticks = [texts_of_ticks(axis) for axis in axes]
-    assert any(ticks)
-    assert [found for axis, found in zip(axes, ticks) if found and found == texts(axis)] == [], "an axis has no label"
-
-
-def texts_of_ticks(axis):
-    return [text for part in axis if re.match("[xy]tick", part.get("id", "")) for text in texts(part)]
+    assert texts(labs.drawn(cells, labs.run(cells))) == texts(stored(snippet))
 
 
 @every_lab

@@ -56,14 +56,11 @@ def test_the_report_is_written_as_it_was_read(tmp_path, monkeypatch):
     ("line", "changed"),
     [
         ("y = x**2+1", ["y = x**2 - 1", "y = x * 2+1", "y = x**3+1", "y = x**2+2"]),
-        ("y = -x**2", ["y = x**2", "y = -(x * 2)", "y = -x**3"]),
-        ("y = (x @ x).T  *  x", ["y = (x @ x).T / x", "y = x @ x  *  x"]),
         ("y = '两' < x[1:]", ["y = '两' <= x[1:]", "y = '两' < x[:]", "y = '两' < x[2:]"]),
         (
             "y = f(x,  2, dim = 3)",
             ["y = f(x, 2)", "y = f(2, x, dim=3)", "y = f(x,  3, dim = 3)", "y = f(x,  2, dim = 4)"],
         ),
-        ("y = (x\n        .sum())", ["y = (x)", "y = (x.mean())"]),
         ("y = x and x or x", ["y = (x and x) and (x)", "y = (x or x) or x"]),
         (
             "if x:\n        y = x\n    elif y: x()",
@@ -96,23 +93,15 @@ def noted(tmp_path, monkeypatch):
     return note
 
 
-def test_an_edit_that_means_the_same_lives(noted):
+def test_a_fault_is_caught_and_an_edit_that_means_the_same_lives(noted):
     notes = noted(RUNS, "2 * x")
     assert (notes.status, notes.ran, notes.caught) == (0, True, False)
-
-
-def test_a_fault_is_caught(noted):
     assert noted(RUNS, "x*3").caught
-    assert noted("assert page.double(2) == 4", "x*3", above="page = p.page_code('a/b', 'double')").caught
+    assert noted("pass", "x*3", above=RUNS).caught, "a fault may fail the import of the tests, too"
 
 
-def test_a_fault_that_fails_the_import_of_the_tests_is_caught(noted):
-    assert noted("pass", "x*3", above=RUNS).caught
-
-
-@pytest.mark.parametrize("place", ["claim", "above"])
-def test_a_failure_without_a_run_of_the_code_does_not_count(noted, place):
-    notes = noted(**{"claim": "pass", place: LOOKS.format("x*2")}, text="x*3")
+def test_a_failure_without_a_run_of_the_code_does_not_count(noted):
+    notes = noted(LOOKS.format("x*2"), "x*3")
     assert (notes.ran, notes.caught) == (False, False)
     assert notes.status != 0
 

@@ -7,10 +7,8 @@ from xml.etree import ElementTree
 
 from tests.configuration import LANGUAGES, ROOT, SITE, SLUGS, flat
 from tools.glossary import Glossary, Prose, read_rows
-from tools.markdown import read
 from tools.notebooks import SVG, stored_figures
 from tools.site.body import words_of_pictures
-from tools.translations import code
 
 PLACES = re.compile(r"\{(\w+)\}|<(\w+)")  # what a sentence has filled in, and its tags
 SAME = {"it": {"output"}}  # Italian says it, too
@@ -19,7 +17,6 @@ EXPLORERS = ROOT / "languages/explorers.csv"
 PICTURES = sorted(ROOT.glob("docs/assets/*.svg"))
 TABLE = ROOT / "languages/pictures.csv"
 WORDS = words_of_pictures(TABLE, "en")
-NOT_IN_CELLS = {"fused-qkv-blocks": {"WO"}, "padding-two-sides": {"now", "your"}}
 SAME_IN_EXPLORERS = {"it": {"attend", "bug", "ignore", "query", "shape", "window"}}  # the polarity is a fixed phrase
 SAME_IN_PICTURES = {"it": {"query", "layer 1", "layer 2", "output"}}
 LABS = [slug for slug in SLUGS if slug.startswith("labs/")]
@@ -51,28 +48,12 @@ def test_every_chapter_and_every_kind_of_admonition_has_a_name_in_every_language
     assert kinds - (language.admonition_translations or {}).keys() == set(), "and these in admonition_translations"
 
 
-def said(picture, as_code):
-    """What each text of a picture says that has a word: as code, or else in words of a language."""
+def said(picture):
+    """What each text of a picture says that has a word; a name of the code, <text class="code">, stays as it is."""
     for text in ElementTree.parse(picture).iter("{http://www.w3.org/2000/svg}text"):
         words = "".join(text.itertext())
-        if LETTERS.search(words) and text.get("class", "").startswith("code") == as_code:
+        if LETTERS.search(words) and not text.get("class", "").startswith("code"):
             yield words
-
-
-def code_words():
-    """Every word of the code in the sentences of all pages, and of their cells, outputs and names of rows."""
-    pages = ROOT.glob("docs/en/**/*.md")
-    texts = [piece for page in pages for pieces in code(read(page)).values() for piece in pieces]
-    texts += [path.read_text("utf-8") for path in ROOT.glob("snippets/**/*.md")]
-    return set(LETTERS.findall(" ".join(texts)))
-
-
-def test_a_word_in_a_picture_that_is_marked_as_code_is_in_the_code():
-    """<text class="code"> says the same in every language; languages/pictures.csv has the words of all others."""
-    known = code_words()
-    for picture in PICTURES:
-        words = set(LETTERS.findall(" ".join(said(picture, as_code=True))))
-        assert words - known == NOT_IN_CELLS.get(picture.stem, set()), picture
 
 
 @cache
@@ -96,7 +77,7 @@ def test_every_picture_is_on_a_page():
 
 
 def test_every_word_of_the_pictures_is_in_one_and_has_its_translation(translation):
-    in_pictures = {piece for picture in PICTURES for piece in said(picture, as_code=False)}
+    in_pictures = {piece for picture in PICTURES for piece in said(picture)}
     assert WORDS.keys() - set().union(*map(written, LABS)) <= in_pictures <= WORDS.keys()
     translated = words_of_pictures(TABLE, translation)
     assert WORDS.keys() - translated.keys() == set()
