@@ -30,34 +30,25 @@ ENGLISH = [
     ('(?P<right>“[^“”\n]*”)|[“”"]', "“”"),
 ]
 
-ARTICLES = (
-    "il|la lo|la i|le gli|le un|una uno|una del|della dello|della dei|delle degli|delle al|alla allo|alla ai|alle "
-    "agli|alle dal|dalla dallo|dalla dai|dalle dagli|dalle nel|nella nello|nella nei|nelle negli|nelle sul|sulla "
-    "sullo|sulla sui|sulle sugli|sulle quel|quella quello|quella quei|quelle quegli|quelle questo|questa questi|queste"
+ARTICLES = (  # before feminine words, before masculine ones, before a vowel; and forms that suit none of ours
+    "la il l’ lo, le i gli, una un un uno un’, della del dell’ dello, delle dei degli, alla al all’ allo, alle ai "
+    "agli, dalla dal dall’ dallo, dalle dai dagli, nella nel nell’ nello, nelle nei negli, sulla sul sull’ sullo, "
+    "sulle sui sugli, quella quel quell’ quello, quelle quei quegli, questa questo questo, queste questi questi"
 )
 FEMININE = "query softmax shape cache loss heatmap self-attention cross-attention"
 MASCULINE = (
     "token batch mini-batch layer padding pad buffer bug flag decoder kernel notebook dropout dataset checkpoint "
     "backend tokenizer reshape broadcasting logit bias test matmul"
 )
-VOWEL = "output input encoder embedding overflow underflow"  # masculine, with l’ and gli
-
-
-def one_of(words):
-    return rf"({'|'.join(words.split())})(?![\w-])"
+VOWEL = "output input encoder embedding overflow underflow"  # masculine
 
 
 def articles():
     """Rules for an article of the wrong gender or form before a word that stays English."""
-    pairs = [pair.split("|") for pair in ARTICLES.split()]
-    masculine = {feminine: form for form, feminine in reversed(pairs)}  # la: il, and not lo
-    yield from ((rf"\b{wrong} {one_of(FEMININE)}", rf"{right} \1") for wrong, right in pairs)
-    yield from ((rf"\b{wrong} {one_of(MASCULINE)}", rf"{right} \1") for wrong, right in masculine.items())
-    yield rf"\b(?:il|lo|la) {one_of(VOWEL)}", r"l’\1"
-    yield rf"\b(de|a|da|ne|su|que)l(?:lo|la)? {one_of(VOWEL)}", r"\1ll’\2"
-    yield rf"\b(?:i|le) {one_of(VOWEL)}", r"gli \1"
-    yield rf"\b(de|a|da|ne|su)(?:i|lle) {one_of(VOWEL)}", r"\1gli \2"
-    yield rf"\bun(?:a |o |’){one_of(VOWEL)}", r"un \1"
+    for forms in map(str.split, ARTICLES.split(",")):
+        for right, words in zip(forms, (FEMININE, MASCULINE, VOWEL)):
+            wrong, gap = "|".join({*forms} - {right}), "" if right.endswith("’") else " "
+            yield rf"\b(?:{wrong}) ?({'|'.join(words.split())})(?![\w-])", rf"{right}{gap}\1"
 
 
 SHORTENED = "(?:po|mo|di|fa|va|sta)"
