@@ -3,7 +3,6 @@
 import argparse
 import contextlib
 import os
-import re
 import shutil
 import sys
 import urllib.request
@@ -71,16 +70,16 @@ def tests(session):
 @torch
 def cells(session):
     """Run the cells: all, or `-- masks/padding`; or what you name to pytest, such as `-- tests/structure`."""
-    arguments = [name if is_for_pytest(name) else snippet_file(session, name) for name in session.posargs]
-    run(session, "torch-env", "pytest", *(arguments or ["snippets"]))
+    pages = {name: f"snippets/{name}.md" for name in session.posargs if Path(f"snippets/{name}.md").is_file()}
+    run(session, "torch-env", "pytest", *([pages.get(name, name) for name in session.posargs] or ["snippets"]))
 
 
 @torch
 def update(session):
     """Write all that is generated, of all pages or `-- masks/padding`: outputs, record, notebooks, figures."""
-    files = [snippet_file(session, name) for name in session.posargs] or sorted(snippets())
+    files = named(session) or sorted(path.as_posix() for path in Path("snippets").rglob("*.md"))
     run(session, "torch-env", "pytest", "--update", "--record", *files)
-    if labs := [file for file in files if file.startswith("snippets/labs/")]:
+    if labs := [file for file in files if Path(file).parent.name == "labs"]:
         run(session, "torch-env", "tools.labs", *labs)
     run(session, "torch-env", "tools.explorers")
 
@@ -107,8 +106,8 @@ def lint(session):
 @torch
 def mutants(session):
     """Break the code of pages in small ways and report what their tests miss: what changed, or `-- masks/padding`."""
-    slugs = [snippet_file(session, name).removeprefix("snippets/").removesuffix(".md") for name in session.posargs]
-    run(session, "torch-env", "tests.pages.mutants", *slugs)
+    named(session)
+    run(session, "torch-env", "tests.pages.mutants", *session.posargs)
 
 
 @browser
@@ -137,22 +136,12 @@ def run_tests(session, *arguments):
     run(session, "torch-env", "pytest", "-n", str(workers), "--dist", "worksteal", *arguments, env=ONE_THREAD)
 
 
-def is_for_pytest(name):
-    """Whether it is an option, a word of one, or a file with tests."""
-    return "/" not in name or (Path(name.partition("::")[0]).exists() and not name.startswith("docs/"))
-
-
-def snippets():
-    return {path.as_posix() for path in Path("snippets").rglob("*.md")}
-
-
-def snippet_file(session, name):
-    """The snippet file of a page, which may be named by its slug, its own file or its text."""
-    slug = re.sub(r"^(snippets|docs/[\w-]+)/|\.md$", "", name)
-    file = f"snippets/{slug}.md"
-    if file not in snippets():
-        session.error(f"there is no {file}")
-    return file
+def named(session):
+    """The snippet files of the pages that are named."""
+    files = [Path("snippets", f"{slug}.md") for slug in session.posargs]
+    if missing := next((file for file in files if not file.is_file()), None):
+        session.error(f"there is no {missing}")
+    return [file.as_posix() for file in files]
 
 
 # -- environments that the sessions above share, so that torch is installed once -----------------

@@ -43,7 +43,6 @@ def sessions():
     ("name", "arguments", "message"),
     [
         ("update", ["foundations/casual"], "there is no snippets/foundations/casual.md"),
-        ("cells", ["docs/it/foundations/casual.md"], "there is no snippets/foundations/casual.md"),
         ("mutants", ["masks/nothing-like-it"], "there is no snippets/masks/nothing-like-it.md"),
         ("tests", ["-k", "x"], "takes no arguments"),
     ],
