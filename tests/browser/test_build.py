@@ -1,10 +1,8 @@
 """The build: the same bytes each time, without torch, every glyph of every formula, and Markdown for machines."""
 
-import json
 import re
 from html import unescape
 from unicodedata import normalize
-from urllib.parse import urljoin
 from xml.etree import ElementTree
 
 from fontTools.ttLib import TTFont
@@ -58,10 +56,6 @@ def test_the_font_has_every_character_of_every_formula(built):
     assert (rest | {"√"}) - known == set(), CUT
 
 
-def test_the_site_publishes_no_file_of_material(built):
-    assert [path.name for path in (built / "assets").iterdir() if path.is_dir()] == ["explorers"]
-
-
 def test_the_sitemap_has_every_page_with_all_its_alternates_and_no_date(built):
     tree = ElementTree.parse(built / "sitemap.xml")
     found = {
@@ -76,12 +70,6 @@ def test_the_sitemap_has_every_page_with_all_its_alternates_and_no_date(built):
         wanted[urls[page.language]] = urls | {"x-default": urls["en"]}
     assert found == wanted
     assert tree.findall("s:url/s:lastmod", MAPS) == [], "no build knows the day of a change"
-
-
-def test_the_search_knows_every_page_of_each_language(built):
-    indexed = json.loads((built / "pagefind/pagefind-entry.json").read_text("utf-8"))["languages"]
-    counts = {language: known["page_count"] for language, known in indexed.items()}
-    assert counts == dict.fromkeys(site.LANGUAGES, len(site.SLUGS))
 
 
 # --- Markdown for machines ------------------------------------------------------------------------
@@ -102,16 +90,6 @@ def test_beside_each_page_lies_its_plain_markdown_with_all_its_code_and_outputs(
         written = re.findall(r"^#+ (.*)", without_code, re.M)
         headings = re.findall(r"^#+ (.*)", FENCE.sub("", read(page.source).body), re.M)
         assert written[: len(headings)] == headings, page
-
-
-def test_the_markdown_of_the_glossary_has_each_term_with_its_page(built):
-    page = site.Page("zh", "glossary")
-    entries = site.soup(built, page).select(".entry")
-    shown = (built / page.path / "index.md").read_text("utf-8")
-    names = [entry.h2.contents[0].strip() for entry in entries]
-    assert re.findall(r"^- \*\*(.*?)\*\*(?: \(.*?\))?: .", shown, re.M) == names
-    places = [urljoin(site.SITE_URL + page.path, entry.p.a["href"]) for entry in entries]
-    assert re.findall(r"^- .*\]\((.*?)\)$", shown, re.M) == places
 
 
 def test_one_file_lists_the_markdown_of_every_page_of_a_language_once(built):

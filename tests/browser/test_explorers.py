@@ -169,16 +169,6 @@ def test_without_javascript_and_on_paper_an_explorer_shows_its_first_state_and_n
     context.close()
 
 
-@every_explorer
-def test_machines_that_read_get_a_link_to_it(built, name):
-    page = PAGES[name]
-    legend = site.soup(built, page).select_one(f"#{name} legend").get_text()
-    link = f"[{legend}]({site.SITE_URL}{page.path}#{name})"
-    assert f"\n{link}\n" in (built / page.path / "index.md").read_text("utf-8")
-    [notebook] = (built / page.path).glob("*.ipynb")
-    assert link in notebook.read_text("utf-8")
-
-
 # --- by mouse, by touch and by keyboard -----------------------------------------------------------
 
 

@@ -167,12 +167,3 @@ def test_around_its_article_a_page_says_nothing_in_english(built):
         for language in site.LANGUAGES.keys() - {"en"}:
             said = words_around(site.soup(built, site.Page(language, slug)))
             assert said & english <= SAME.get(language, set()), (language, slug)
-
-
-def test_each_page_with_tints_says_once_what_they_mean(built):
-    for page, html in each_page(built):
-        legends = html.select("article .legend")
-        tinted = html.select("article .output:has(span)")
-        assert len(legends) == (1 if tinted or page.slug == "index" else 0), page
-        if tinted:
-            assert tinted[0].find_next_sibling(class_="legend") == legends[0], page

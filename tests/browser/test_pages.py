@@ -42,16 +42,9 @@ TOO_WIDE = """() => {
 }"""
 
 
-# What is cut off: formulas that need to be pushed sideways, and the title that stands in the header of who reads on.
-CUT = """() => {
-    const formulas = [...document.querySelectorAll("article math[display=block]")]
-    document.querySelector(".md-header__title").classList.add("md-header__title--active")
-    const titles = [...document.querySelectorAll(".md-header__topic")]
-    return [
-        ...formulas.filter(formula => formula.scrollWidth > formula.clientWidth),
-        ...titles.filter(title => title.scrollWidth > title.clientWidth || title.scrollHeight > title.clientHeight),
-    ].map(element => element.textContent)
-}"""
+# Formulas that need to be pushed sideways.
+CUT = """() => [...document.querySelectorAll("article math[display=block]")]
+    .filter(formula => formula.scrollWidth > formula.clientWidth).map(formula => formula.textContent)"""
 
 # How much of the page moved by itself, as Cumulative Layout Shift counts it; what a click moves does not count.
 MOVED = """() => document.fonts.ready.then(() => new Promise(resolve => {
@@ -61,26 +54,10 @@ MOVED = """() => document.fonts.ready.then(() => new Promise(resolve => {
 }))"""
 
 
-# What a reader of a phone could not read: code below the buttons of its cell, words of a picture smaller than 7 pixels,
-# and lines that begin with the comma behind a formula.
-UNREADABLE = """() => {
-    const rect = (node, end) => {
-        const range = document.createRange()
-        range.setStart(node, 0)
-        range.setEnd(node, end)
-        return range.getBoundingClientRect()
-    }
-    const covered = [...document.querySelectorAll("article .language-python")].filter(cell =>
-        cell.querySelector(".cell-tools").getBoundingClientRect().bottom > rect(cell.querySelector("code"), 1).top + 2)
-    const small = [...document.querySelectorAll("article .picture text")].filter(text =>
-        parseFloat(getComputedStyle(text).fontSize) * Math.hypot(text.getScreenCTM().a, text.getScreenCTM().b) < 7)
-    const behind = [...document.querySelectorAll("article math:not([display])")].filter(formula => {
-        const next = formula.nextSibling
-        return next?.nodeType === 3 && /^[^\\s\\w(]/.test(next.data)
-            && rect(next, 1).top > formula.getBoundingClientRect().bottom - 2
-    })
-    return [...covered, ...small, ...behind].map(element => element.outerHTML.slice(0, 160))
-}"""
+# Words of a picture smaller than 7 pixels, which a reader of a phone could not read.
+UNREADABLE = """() => [...document.querySelectorAll("article .picture text")].filter(text =>
+    parseFloat(getComputedStyle(text).fontSize) * Math.hypot(text.getScreenCTM().a, text.getScreenCTM().b) < 7
+).map(text => text.textContent)"""
 
 
 @pytest.fixture(scope="module")

@@ -95,34 +95,6 @@ def test_words_that_touch_others_are_found_and_shown_as_they_stand(chromium, tol
         assert re.sub("<.*?>", "", SAID[language]) in shown.text_content()
 
 
-@pytest.mark.parametrize(
-    ("language", "words", "marks"),
-    [
-        ("en", "which value means masked", "which|value.*|mean.*|mask.*"),
-        ("it", "l'attenzione", "attenzion.*"),
-        ("zh", "因果掩码", "[因果掩码]{2,4}"),
-    ],
-)
-def test_what_is_shown_of_a_page_begins_with_its_words_and_marks_words_alone(tab, language, words, marks):
-    """Not with what is left of a sentence or of the title, and nothing that stands behind a word is marked."""
-    opened = tab.open(site.Page(language, "foundations/causal").path)
-    search(opened, words)
-    shown = opened.locator(".search__results a")
-    expect(shown).not_to_have_count(0)
-    parts = shown.evaluate_all(
-        "links => links.map(({firstChild, textContent, innerHTML}) => "
-        "[firstChild.textContent, textContent.slice(firstChild.textContent.length), innerHTML])"
-    )
-    assert max(len(text) for _, text, _ in parts) > 20
-    for title, text, markup in parts:
-        assert not re.match(r"[\s,.;:!?)，。；：！？、）”’]", text), text
-        assert not title.endswith(re.split("[.] |。", text)[0] or " "), text
-        assert not re.match(rf"{re.escape(title)}(?!\w)", text), text
-        assert not re.search(r"[\u3400-\u9fff]\.", text), text
-        marked = re.findall("<mark>(.*?)</mark>", markup)
-        assert all(re.fullmatch(marks, word, re.I) and re.fullmatch(r"\w+", word) for word in marked), markup
-
-
 def test_results_that_come_late_are_not_shown(tab):
     opened, held, fragments = tab.open("foundations/causal/"), [], "**/pagefind/fragment/**"
     opened.route(fragments, lambda route: held.append(route))
@@ -175,7 +147,6 @@ def test_words_that_no_page_has_are_named_in_the_language_of_the_page(tab):
 
 
 def test_escape_closes_the_search_and_returns_the_focus_and_it_opens_again_at_once(tab):
-    """The focus leaves the closed dialog a little later."""
     opened = tab.open("foundations/causal/")
     button, dialog = opened.locator("[data-search-open]"), opened.locator("dialog.search")
     button.focus()

@@ -83,11 +83,3 @@ def test_a_line_is_replaced_by_mouse_and_keyboard_and_shared_by_its_address(tab)
     expect(status).to_have_text(said["traced"].format(shape="(2, 6, 20)"))
     expect(tracer.locator("tr:is(.changed, .stopped)")).to_have_count(0)
     tab.ends_at("#shape-tracer")
-
-
-def test_nothing_is_wider_than_a_narrow_screen(chromium, server):
-    context = chromium.new_context(has_touch=True, viewport={"width": 320, "height": 740})
-    opened = context.new_page()
-    opened.goto(server.url + address("cross-attention", "it", sizes=3))
-    assert opened.evaluate("document.documentElement.scrollWidth") == 320
-    context.close()

@@ -13,21 +13,6 @@ from tools.site.outputs import LEVELS, legend, show, tint
 
 TAG = re.compile("<[^>]*>")
 SPAN = re.compile(r'<span class="(\w+)">(.*?)</span>')
-NUMBERS = ["0.25", "-inf", "nan", "inf", "True", "False", "1e-09", "-1.0000e+09", "0.", "3", "-0.0000", "1.+2.j", "..."]
-FRAMES = [
-    "tensor([",
-    "]",
-    "[",
-    ", ",
-    "\n",
-    "       ",
-    "dtype=torch.bool)",
-    "torch.Size([2, 3])",
-    "device='cuda:0'",
-    "x3",
-]
-OTHERS = ["<b>", "&amp;", "&", '"', "'", "因果"]
-words = st.sampled_from([*NUMBERS, *FRAMES, *OTHERS])
 
 
 def tones(text):
@@ -35,14 +20,8 @@ def tones(text):
 
 
 @settings(deadline=None)  # a busy machine takes its time
-@given(st.lists(words).map("".join))
+@given(st.text(alphabet="tensor([,]) \n-.0123456789einfaTrue<>&\"'因"))
 def test_the_characters_stay_the_same_whatever_is_printed(text):
-    assert html.unescape(SPAN.sub(r"\2", tint(text))) == text
-
-
-@settings(deadline=None)  # a busy machine takes its time
-@given(st.text(alphabet="tensor([,]) \n-.0123456789einfaTrue<>&\"'"))
-def test_the_characters_stay_the_same_in_a_jumble(text):
     assert html.unescape(SPAN.sub(r"\2", tint(text))) == text
 
 
@@ -66,23 +45,15 @@ def test_a_number_is_tinted_by_its_share_of_the_largest_in_its_own_tensor():
 
 
 def test_zero_and_minus_infinity_are_grey_and_nan_is_odd():
-    text = "tensor([0.0000, -0.0000, -inf, inf, nan, 0.5])\n"
-    assert [tone for _, tone in tones(text)] == ["nil", "nil", "nil", "odd", "odd", f"plus{LEVELS}"]
+    text = "tensor([0.0000, -0.0000, -inf, inf, nan, 0.5])\ntensor([ True, False])\n"
+    wanted = ["nil", "nil", "nil", "odd", "odd", f"plus{LEVELS}", "plus3", "nil"]
+    assert [tone for _, tone in tones(text)] == wanted
 
 
 def test_the_fill_of_a_mask_does_not_pale_its_neighbours():
     assert tones("tensor([-1.0000e+09, 2.0000e+00, 1.0000e+00])\n") == [
         ("-1.0000e+09", "minus8"), ("2.0000e+00", "plus8"), ("1.0000e+00", "plus4"),
     ]  # fmt: skip
-
-
-def test_true_is_tinted_and_false_is_grey():
-    assert tones("tensor([ True, False])\n") == [("True", "plus3"), ("False", "nil")]
-
-
-def test_columns_get_tints_of_one_width():
-    spans = [match[2] for match in SPAN.finditer(tint("tensor([[ 1.5000, -0.2500],\n        [-2.0000,  0.0000]])\n"))]
-    assert {len(span) for span in spans} == {7}
 
 
 # --- the names of rows and columns ----------------------------------------------------------------
@@ -103,10 +74,6 @@ def test_each_matrix_of_a_cube_has_the_names():
     shown = show("tensor([[[1, 2]],\n\n        [[3, 4]]])\n", rows=("a",), columns=("b", "c"))
     assert re.findall(r'data-(?:row|column)="(\w)"', shown) == ["a", "b", "c"] * 2
     assert shown.count('class="top"') == 2
-
-
-def test_an_output_without_names_is_as_before():
-    assert show(TWO) == f"<code>{tint(TWO)}</code>"
 
 
 @pytest.mark.parametrize(("columns", "upright"), [(("abc", "b"), False), (("abcd", "b"), True), ((), False)])
