@@ -1,4 +1,4 @@
-"""Softmax: the page's functions against PyTorch and plain loops, its prints, and the axis that lets the future in."""
+"""Softmax: the functions of the page against PyTorch and plain loops; what it says of `nan`, `dim` and bfloat16."""
 
 import itertools
 import math
@@ -11,10 +11,8 @@ from tests.pages import properties as p
 from tests.pages.exercise import Exercise, executed
 
 SLUG = "foundations/softmax"
-PAGE = p.page_code(SLUG, "leak")
-SCORES = [sum(x * y for x, y in zip(token, [0.55, 0.87, 0.66])) for token in PAGE.inputs.double().tolist()]
+PAGE = p.page_code(SLUG, "nudge")
 ROWS = p.sizes(B=3, Tq=4, Tk=6).map(lambda case: 3 * case.randn(case.B, case.Tq, case.Tk))
-BATCHES = p.sizes(B=3, E=4).map(lambda case: case.randn(case.B, PAGE.T, case.E))
 
 # -- references ----------------------------------------------------------------------------------
 
@@ -32,38 +30,18 @@ def by_the_formula(scores):
 
 def by_sdpa(scores):
     """Queries that are scores, against keys and values that are the rows of an identity: the context is the weights."""
-    eye = torch.eye(scores.shape[-1], dtype=scores.dtype).expand(len(scores), -1, -1)
-    return F.scaled_dot_product_attention(scores, eye, eye, scale=1.0)
+    eye = torch.eye(scores.shape[-1], dtype=scores.dtype).expand(len(scores), 1, -1, -1)
+    return F.scaled_dot_product_attention(scores[:, None], eye, eye, scale=1.0)[:, 0]
 
 
 def by_logsumexp(scores):
     return torch.exp(scores - scores.logsumexp(dim=-1, keepdim=True))
 
 
-def causal(batch):
-    """For each item of a batch: the contexts and the weights of each row, from the tokens up to its own."""
-    contexts, weights = torch.zeros_like(batch), batch.new_zeros(*batch.shape[:2], batch.shape[1])
-    for item, i in itertools.product(range(len(batch)), range(batch.shape[1])):
-        past = batch[item, : i + 1].tolist()
-        row = shares([sum(x * y for x, y in zip(past[-1], key)) for key in past])
-        weights[item, i, : i + 1] = torch.tensor(row, dtype=batch.dtype)
-        contexts[item, i] = torch.tensor([sum(a * x for a, x in zip(row, column)) for column in zip(*past)])
-    return contexts, weights
-
-
 @pytest.mark.parametrize("reference", [by_the_formula, by_sdpa, by_logsumexp])
 @pytest.mark.parametrize("ours", ["softmax_naive", "softmax_stable"])
 def test_both_functions_compute_what_an_independent_reference_computes(ours, reference):
     p.equals_reference(getattr(PAGE, ours), reference, ROWS)
-
-
-def test_along_the_keys_the_page_attends_as_sdpa_with_a_causal_mask():
-    def prove(batch):
-        context, weights = PAGE.attend(batch, dim=-1)
-        p.close(context, F.scaled_dot_product_attention(batch, batch, batch, is_causal=True, scale=1.0))
-        p.close(weights, causal(batch)[1])
-
-    p.for_all(BATCHES, prove)
 
 
 # -- what holds for a softmax along the last axis ------------------------------------------------
@@ -73,13 +51,23 @@ def equals_torch(softmax):
     p.equals_reference(softmax, lambda scores: torch.softmax(scores, dim=-1), ROWS)
 
 
-def a_row_at_a_time(softmax):
-    rows = ROWS.map(lambda scores: scores[0])
-    p.steps_equal_whole(lambda scores, i: softmax(scores[i : i + 1]), softmax, rows)
-
-
-def blind_to_a_constant(softmax):
+def does_not_change_with_a_constant(softmax):
     p.equals_reference(lambda scores: softmax(scores + 5), softmax, ROWS)
+
+
+def ratios_follow_differences(softmax):
+    def ratios(scores):
+        weights = softmax(scores)
+        return weights[..., :1] / weights
+
+    p.equals_reference(ratios, lambda scores: torch.exp(scores[..., :1] - scores), ROWS)
+
+
+def no_row_depends_on_another(softmax):
+    def function(scores):
+        return softmax, scores[0], torch.eye(scores.shape[1], dtype=torch.bool)
+
+    p.reaches_exactly(function, p.sizes(Tq=4, Tk=(2, 6)).map(lambda case: case.randn(1, case.Tq, case.Tk)))
 
 
 def stateless(softmax):
@@ -100,8 +88,9 @@ def finite_for_high_scores(softmax):
 
 PROPERTIES = [
     equals_torch,
-    a_row_at_a_time,
-    blind_to_a_constant,
+    does_not_change_with_a_constant,
+    ratios_follow_differences,
+    no_row_depends_on_another,
     stateless,
     finite_for_large_scores,
     finite_for_low_scores,
@@ -119,121 +108,51 @@ def test_the_naive_softmax_fails_at_both_ends_and_nowhere_else():
     assert [holds for holds in PROPERTIES if p.catches(holds, PAGE.softmax_naive)] == FAR
 
 
-# -- what holds for causal attention in a batch --------------------------------------------------
+def test_the_axis_of_the_queries_is_caught_by_the_probe_and_by_the_reference():
+    failed = [holds for holds in PROPERTIES if p.catches(holds, lambda scores: torch.softmax(scores, dim=-2))]
+    assert failed == [equals_torch, ratios_follow_differences, no_row_depends_on_another]
 
 
-def equals_sdpa(attend):
-    def sdpa(batch):
-        return F.scaled_dot_product_attention(batch, batch, batch, is_causal=True, scale=1.0)
-
-    p.equals_reference(lambda batch: attend(batch)[0], sdpa, BATCHES)
-
-
-def rows_sum_to_one(attend):
-    p.equals_reference(
-        lambda batch: attend(batch)[1].sum(dim=-1), lambda batch: torch.ones_like(batch[..., 0]), BATCHES
-    )
-
-
-def no_weight_above_the_diagonal(attend):
-    p.equals_reference(lambda batch: attend(batch)[1].triu(1), lambda batch: 0 * attend(batch)[1], BATCHES)
-
-
-def row_0_is_token_0(attend):
-    p.equals_reference(lambda batch: attend(batch)[0][:, 0], lambda batch: batch[:, 0], BATCHES)
-
-
-def no_row_moves_with_a_later_token(attend):
-    def function(batch):
-        may_move = torch.ones(PAGE.T, PAGE.T, dtype=torch.bool).tril()
-        return lambda tokens: attend(tokens[None])[0][0], batch[0], may_move
-
-    p.reaches_exactly(function, BATCHES)
-
-
-def stateless_in_a_batch(attend):
-    p.stateless(lambda batch: (attend, [batch], [batch.flip(1)]), BATCHES)
-
-
-ATTENTION = [
-    equals_sdpa,
-    rows_sum_to_one,
-    no_weight_above_the_diagonal,
-    row_0_is_token_0,
-    no_row_moves_with_a_later_token,
-    stateless_in_a_batch,
-]
-AXIS = [equals_sdpa, rows_sum_to_one, row_0_is_token_0, no_row_moves_with_a_later_token]
-
-
-@pytest.mark.parametrize("holds", ATTENTION)
-def test_attention_along_the_keys_has_the_property(holds):
-    holds(lambda batch: PAGE.attend(batch, -1))
-
-
-def test_the_wrong_axis_keeps_the_triangle_perfect_and_breaks_the_rest():
-    def along_the_queries(batch):
-        return PAGE.attend(batch, 1)
-
-    assert [holds for holds in ATTENTION if p.catches(holds, along_the_queries)] == AXIS
-
-
-def test_along_the_queries_every_row_moves_with_the_last_token_and_every_column_sums_to_one():
-    def prove(batch):
-        _, weights = PAGE.attend(batch, 1)
-        p.close(weights.sum(dim=1), torch.ones_like(batch[..., 0]))
-        jacobian = torch.autograd.functional.jacobian(lambda last: attend_with(batch, last), batch[:1, -1:])
-        assert (jacobian.abs().amax(dim=(1, 2, 3, 4)) > 0).all()
-
-    def attend_with(batch, last):
-        return PAGE.attend(torch.cat([batch[:1, :-1], last], dim=1), 1)[0][0]
-
-    p.for_all(BATCHES, prove)
+def test_the_functions_run_on_another_device_than_the_default():
+    scores = torch.empty(2, 3, device="meta")
+    for softmax in (PAGE.softmax_naive, PAGE.softmax_stable):
+        assert softmax(scores).device == scores.device
+    assert executed(SLUG, "solution")[0].softmax(scores, 0).device == scores.device
 
 
 # -- the claims of the page ----------------------------------------------------------------------
 
 
-def test_the_data_of_the_page_are_those_of_the_page_before_and_the_same_reversed():
-    before = p.page_code("foundations/weighted-average", "context")
-    assert torch.equal(PAGE.inputs, before.inputs)
-    assert PAGE.inputs.shape == (PAGE.T, PAGE.E)
-    assert torch.equal(PAGE.scores, before.scores)
-    assert torch.equal(PAGE.batch[0], before.inputs)
-    assert torch.equal(PAGE.batch[1], torch.stack(list(reversed(list(before.inputs)))))
+def test_the_nudge_changes_one_score_and_along_the_keys_one_row():
+    assert (PAGE.nudged - PAGE.batch).nonzero().tolist() == [[0, 2, 0]]
+    for dim, rows in ((1, [0, 1, 2]), (-1, [2])):
+        change = torch.softmax(PAGE.nudged, dim=dim) - torch.softmax(PAGE.batch, dim=dim)
+        assert change[0].any(dim=-1).nonzero().flatten().tolist() == rows
+        assert not change[1].any()
 
 
-def test_the_nudge_moves_the_last_token_of_each_sequence_and_nothing_else():
-    step = PAGE.nudged - PAGE.batch
-    assert (step[:, :-1] == 0).all()
-    p.close(step[:, -1], torch.ones(2, 3), 1e-6)
+def test_along_dim_0_the_two_weights_at_one_place_add_up_to_1():
+    torch.testing.assert_close(torch.softmax(PAGE.batch, dim=0).sum(dim=0), torch.ones(3, 3))
 
 
-def test_at_temperature_1_the_weights_are_those_of_the_page_before_bit_for_bit():
-    weights = p.page_code(SLUG, "temperature").weights
-    assert torch.equal(weights[1], p.page_code("foundations/weighted-average", "context").weights)
-    assert torch.equal(weights[1], torch.softmax(PAGE.scores, dim=-1))
-
-
-def test_at_an_infinite_temperature_the_context_is_the_plain_mean():
-    weights = p.page_code(SLUG, "temperature").weights[3]
-    assert (weights == weights[0]).all()
-    torch.testing.assert_close(weights[None] @ PAGE.inputs, PAGE.inputs.mean(dim=0, keepdim=True))
+def test_divided_by_their_sum_the_scores_add_up_to_1_and_none_is_a_share():
+    divided = PAGE.scores / PAGE.scores.sum()
+    torch.testing.assert_close(divided.sum(), torch.tensor(1.0))
+    assert not ((divided >= 0) & (divided <= 1)).any()
 
 
 def test_the_scale_of_sdpa_is_one_over_the_temperature():
-    code = p.page_code(SLUG, "temperature")
-    for temperature, weights in zip(code.temperatures.tolist(), code.weights):
-        context = F.scaled_dot_product_attention(*[PAGE.inputs] * 3, scale=1 / temperature)
-        torch.testing.assert_close(context[1:2], weights[None] @ PAGE.inputs)
+    q = torch.randn(1, 1, 4, 3, generator=torch.Generator().manual_seed(0))
+    weights = torch.softmax(q @ q.mT / 0.5, dim=-1)
+    torch.testing.assert_close(F.scaled_dot_product_attention(q, q, q, scale=2.0), weights @ q)
 
 
-def test_the_entropies_are_those_of_torch_and_two_tokens_hold_99_percent_of_the_sharpest_row():
-    code = p.page_code(SLUG, "temperature")
-    logits = PAGE.scores / code.temperatures[:, None]
-    torch.testing.assert_close(code.entropies, torch.distributions.Categorical(logits=logits).entropy())
-    assert f"{code.weights[0].topk(2).values.sum():.2f}" == "0.99"
-    assert (code.weights[:3].argsort() == PAGE.scores.argsort()).all()
+def test_the_entropy_is_that_of_torch_and_infinite_temperature_the_plain_mean():
+    row = p.page_code(SLUG, "temperature")
+    entropy = torch.distributions.Categorical(logits=PAGE.scores / row.temperature).entropy()
+    torch.testing.assert_close(row.entropy, entropy)
+    assert row.temperature == math.inf
+    assert (row.row == row.row[0]).all()
 
 
 @pytest.mark.parametrize(("dtype", "limit"), [(torch.float32, 88.7), (torch.float16, 11.1)])
@@ -251,26 +170,13 @@ def test_the_sum_of_the_stable_softmax_lies_between_1_and_the_number_of_keys():
     p.for_all(ROWS, prove)
 
 
-def test_between_87_and_104_the_weight_is_subnormal_and_a_machine_that_flushes_makes_it_zero():
-    tiny = torch.finfo(torch.float32).tiny
-    below, above, gone = torch.softmax(torch.tensor([[87.3, 0.0], [87.4, 0.0], [104.0, 0.0]]), dim=-1)[:, 1].double()
-    assert gone == 0
-    assert below >= tiny > above > 0
-    if not torch.set_flush_denormal(True):
-        pytest.skip("this machine cannot flush")
-    try:
-        assert torch.softmax(torch.tensor([87.4, 0.0]), dim=-1).tolist() == [1, 0]
-    finally:
-        torch.set_flush_denormal(False)
+def test_a_dot_product_above_65504_is_inf_in_float16():
+    tokens = torch.tensor([[200.0, 200.0]], dtype=torch.float16)
+    assert (tokens @ tokens.mT).isinf().all()
+    assert torch.finfo(torch.float16).max == 65504
 
 
-def test_one_finite_score_has_weight_1_and_none_is_nan():
-    row = torch.tensor([3.0, -torch.inf, -torch.inf])
-    assert torch.softmax(row, dim=-1).tolist() == [1, 0, 0]
-    assert torch.softmax(row[1:], dim=-1).isnan().all()
-
-
-def test_the_gradient_is_the_formula_never_exceeds_a_quarter_and_dies_with_a_one():
+def test_the_gradient_is_the_formula_never_exceeds_a_quarter_and_is_0_with_a_weight_of_1():
     def prove(scores):
         row = scores[0, 0]
         weights = PAGE.softmax_stable(row)
@@ -281,53 +187,38 @@ def test_the_gradient_is_the_formula_never_exceeds_a_quarter_and_dies_with_a_one
     p.for_all(ROWS, prove)
     dead = torch.autograd.functional.jacobian(lambda row: torch.softmax(row, dim=-1), torch.tensor([110.0, 0.0]))
     assert (dead == 0).all()
-    assert torch.softmax(torch.tensor([110.0, 0.0]), dim=-1).log()[1] == -torch.inf
-    assert F.cross_entropy(torch.tensor([[110.0, 0.0]]), torch.tensor([1])) == 110
 
 
-@pytest.mark.parametrize(("shape", "axis"), [((2, 4, 4), 0), ((2, 3, 4, 4), 1)])
-def test_without_dim_the_softmax_of_f_warns_and_takes_the_batch_or_the_heads(shape, axis):
+@pytest.mark.parametrize(("shape", "axis"), [((4,), 0), ((4, 4), 1), ((2, 4, 4), 0), ((2, 3, 4, 4), 1)])
+def test_without_dim_the_softmax_of_f_warns_and_takes_the_axis_of_the_page(shape, axis):
     scores = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     with pytest.warns(UserWarning, match="Implicit dimension choice"):
         found = F.softmax(scores)
     assert torch.equal(found, torch.softmax(scores, dim=axis))
+    with pytest.raises(TypeError):
+        torch.softmax(scores)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_rounding_back_moves_a_last_digit_at_most_and_the_gradient_gains_more(dtype):
-    generator = torch.Generator().manual_seed(0)
-    scores, upstream = (3 * torch.randn(2, 50, 300, generator=generator)).to(dtype)
-    exact, _, reference = weights_and_gradient(scores.double(), upstream.double())
-    plain, (plain_error, plain_grad), _ = weights_and_gradient(scores, upstream, exact, reference)
-    upcast, (upcast_error, upcast_grad), _ = weights_and_gradient(scores, upstream, exact, reference, torch.float32)
-    ulp = torch.finfo(dtype).eps * plain.double() + torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
-    assert ((plain.double() - upcast.double()).abs() <= ulp).all()
-    assert plain_error == pytest.approx(upcast_error, rel=0.1)
-    assert upcast_grad < 0.75 * plain_grad
+def test_float32_inside_changes_one_weight_in_10_000_at_most_and_the_gradient_by_a_quarter(dtype, on_the_cpu):
+    code = p.page_code(SLUG, "half")
+    low, slopes = (3 * torch.randn(2, 128, 1000, generator=torch.Generator().manual_seed(1))).to(dtype)
+    exact = code.weights_and_gradient(PAGE.softmax_stable, low.double(), slopes.double())
+    kinds = (lambda s: torch.softmax(s, dim=-1)), (lambda s: torch.softmax(s, -1, dtype=torch.float32).to(dtype))
+    plain, upcast = (code.weights_and_gradient(kind, low, slopes) for kind in kinds)
+    assert (plain[0] != upcast[0]).sum() <= low.numel() / 10_000
+    errors = [float((found - exact)[1].norm()) for found in (plain, upcast)]
+    assert 0.65 < errors[1] / errors[0] < 0.85
 
 
-def weights_and_gradient(scores, upstream, exact=None, reference=None, dtype=None):
-    """Weights that are rounded to the dtype of the scores, their errors and those of the gradient, and the gradient."""
-    scores = scores.clone().requires_grad_()
-    weights = torch.softmax(scores, dim=-1, dtype=dtype).to(scores.dtype)
-    weights.backward(upstream)
-    errors = None
-    if exact is not None:
-        errors = [float((a.double() - b).abs().max()) for a, b in ((weights.detach(), exact), (scores.grad, reference))]
-    return weights.detach(), errors, scores.grad
+def test_autocast_on_the_cpu_leaves_the_softmax_in_bfloat16(on_the_cpu):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        scores = PAGE.batch @ PAGE.batch.mT
+        assert scores.dtype == torch.softmax(scores, dim=-1).dtype == torch.bfloat16
 
 
-def test_doubling_and_adding_are_each_seen_by_one_of_the_two_ways():
-    def divided(scores):
-        return scores / scores.sum()
-
-    scores = PAGE.scores.double()
-    p.close(divided(2 * scores), divided(scores))
-    assert divided(scores + 5).std() < 0.5 * divided(scores).std()
-
-
-def test_a_hundred_million_added_in_float32_leaves_six_equal_weights():
-    assert (torch.softmax(PAGE.scores + 1e8, dim=-1) == torch.tensor(1 / 6)).all()
+def test_a_hundred_million_added_in_float32_leaves_equal_weights():
+    assert (torch.softmax(PAGE.scores + 1e8, dim=-1) == torch.tensor(1 / 3)).all()
     assert torch.nextafter(torch.tensor(1e8), torch.tensor(2e8)) - 1e8 == 8
 
 
@@ -344,21 +235,11 @@ def test_one_query_along_the_queries_takes_the_sum_of_the_values_whatever_the_sc
 AXES = p.sizes(B=3, H=4, Tq=5, Tk=6, dim=(-4, 3)).map(lambda c: (c.randn(c.B, c.H, c.Tq, c.Tk), c.dim))
 
 
-def along_any_axis(softmax):
-    p.equals_reference(lambda case: softmax(*case), lambda case: torch.softmax(case[0], dim=case[1]), AXES)
-
-
-def large_along_any_axis(softmax):
-    p.finite_rows(lambda case: softmax(1e3 * case[0], case[1]), AXES)
-
-
-def test_the_solution_works_along_any_axis_of_tensors_of_rank_1_to_4():
+def test_the_solution_works_along_any_axis_for_large_scores_and_keeps_them():
     softmax = executed(SLUG, "solution")[0].softmax
-    along_any_axis(softmax)
-    large_along_any_axis(softmax)
-    p.equals_reference(
-        lambda case: softmax(case[0][0, 0, 0], 0), lambda case: by_the_formula(case[0][0, 0, :1])[0], AXES
-    )
+    p.equals_reference(lambda case: softmax(*case), lambda case: torch.softmax(case[0], dim=case[1]), AXES)
+    p.finite_rows(lambda case: softmax(1e3 * case[0], case[1]), AXES)
+    p.stateless(lambda case: (lambda scores: softmax(scores, case[1]), [case[0]], [case[0].flip(-1)]), AXES)
 
 
 def right(scores, dim):
@@ -394,12 +275,14 @@ RIGHT = {
     "largest score subtracted": lambda s, d: divided(shifted(s, d).exp(), d),
     "logsumexp": lambda s, d: (s - s.logsumexp(d, keepdim=True)).exp(),
     "axis moved to the end": lambda s, d: divided(shifted(s.movedim(d, -1), -1).exp(), -1).movedim(-1, d),
-    "one slice after the other": loops,
     "float64 inside": lambda s, d: right(s.double(), d).float(),
     "normalize": lambda s, d: F.normalize(shifted(s, d).exp(), p=1, dim=d),
 }
 WRONG = {
     "returns None": lambda s, d: None,
+    "numbers of Python in between": loops,
+    "detached": lambda s, d: right(s, d).detach(),
+    "largest score taken as a number": lambda s, d: divided((s - s.max().item()).exp(), d),
     "a nested list": lambda s, d: right(s, d).tolist(),
     "a numpy array": lambda s, d: right(s, d).numpy(),
     "weights and sums": lambda s, d: (right(s, d), right(s, d).sum(d)),
