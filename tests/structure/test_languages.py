@@ -68,19 +68,6 @@ def test_a_translation_has_no_words_in_english(translation, every_page):
     every_page(lambda page: refuse_english(page_file("en", page), page_file(translation, page), kept))
 
 
-def test_no_line_breaks_between_han_characters(every_page):
-    """A browser draws a line break as a space, also between two Han characters."""
-    han = r"[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]"
-
-    def look(page):
-        found = read(page_file("zh", page))
-        for block in found.blocks:
-            said = "".join("\n" if piece.kind == "break" else piece.text for piece in block.pieces)
-            assert not re.search(f"{han}\n", said), f"{found.path}:{block.line}: one paragraph is one line"
-
-    every_page(look)
-
-
 @pytest.fixture
 def pages(tmp_path):
     def write(translation):
