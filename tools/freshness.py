@@ -15,13 +15,11 @@ Where the English has changed since, CI fails, or the page names the section, an
 
 import argparse
 import hashlib
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from tools import configuration
 from tools.cells.record import write_atomically
@@ -50,15 +48,17 @@ class Translation:
         return f"nox -s translations -- --accept {self.slug} --lang {self.language}"
 
 
-# --- reading --------------------------------------------------------------------------------------
-
-
 def digests(page: Page) -> dict[str, str]:
     """A digest of the words of each section of a page; the fields above it belong to the first."""
     said = {name: section.text for name, section in page.sections.items()}
-    fields = {key: page.front[key] for key in page.front if key not in OF_ONE_LANGUAGE}
-    said[TOP] = f"---\n{fields_as_text(fields)}---\n{said[TOP]}"
+    said[TOP] = f"---\n{fields_but(OF_ONE_LANGUAGE, page)}---\n{said[TOP]}"
     return {name: hashlib.sha256(" ".join(text.split()).encode()).hexdigest()[:12] for name, text in said.items()}
+
+
+def fields_but(names: Iterable[str], page: Page) -> str:
+    """The lines above a page but for some fields."""
+    above = "".join(f"{line}\n" for line in page.text.split("\n")[1 : max(1, page.first_line - 2)])
+    return re.sub(rf"^(?:{'|'.join(names)}):.*\n(?: .*\n)*", "", above, flags=re.M)
 
 
 def declared_behind(page: Page) -> str | list[str]:
@@ -93,44 +93,14 @@ def refuse_undeclared(page: Translation) -> None:
         raise SourceError(f"{page.path}:1: {needless} is as the English is; take it out of `behind`")
 
 
-# --- writing --------------------------------------------------------------------------------------
-
-
-class Quoted(str):
-    """A text that YAML has between quotes, even where it need not."""
-
-
-class Dumper(yaml.SafeDumper):
-    """Writes front matter in one style: a list on one line, quotes where they are needed, and these are double."""
-
-    def choose_scalar_style(self) -> str:
-        style = super().choose_scalar_style()
-        return '"' if style == "'" else style
-
-
-Dumper.add_representer(list, lambda dumper, items: dumper.represent_sequence("tag:yaml.org,2002:seq", items, True))
-Dumper.add_representer(Quoted, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, '"'))
-
-
-def fields_as_text(front: Mapping[str, Any]) -> str:
-    """The fields above a page as they are written."""
-    fields = dict(front)
-    if stored := fields.get("made_from"):
-        fields["made_from"] = {Quoted(name): Quoted(digest) for name, digest in stored.items()}
-    return yaml.dump(fields, Dumper=Dumper, allow_unicode=True, sort_keys=False, width=float("inf"))
-
-
 def accept(page: Translation) -> None:
     """Record that a page says what the English says now; `SourceError` where it is empty."""
     translated = read(page.path)
     if not translated.body.strip():
         raise SourceError(f"{page.path}:1: has no text below its front matter; write it first")
-    front = {key: value for key, value in translated.front.items() if key not in ("behind", "made_from")}
-    front["made_from"] = digests(read(page.english))
-    write_atomically(page.path, f"---\n{fields_as_text(front)}---\n{translated.body}")
-
-
-# --- the command ----------------------------------------------------------------------------------
+    fields = fields_but(("behind", "made_from"), translated)
+    made_from = "".join(f'  "{name}": "{digest}"\n' for name, digest in digests(read(page.english)).items())
+    write_atomically(page.path, f"---\n{fields}made_from:\n{made_from}---\n{translated.body}")
 
 
 def main(arguments: list[str]) -> None:

@@ -2,11 +2,9 @@
 
 import pytest
 
-from tests.configuration import page_file
 from tools import freshness
 from tools.cells.source import SourceError
-from tools.freshness import Translation, accept, fields_as_text, refuse_undeclared
-from tools.markdown import read
+from tools.freshness import Translation, accept, refuse_undeclared
 
 MKDOCS = "nav: [masks/causal.md]\nplugins: [i18n: {languages: [locale: en, locale: it]}]\n"
 ENGLISH = """---
@@ -25,18 +23,6 @@ Say one.
 
 def test_a_translation_was_made_from_the_english_of_today(translation, every_page):
     every_page(lambda page: refuse_undeclared(Translation(page, translation)))
-
-
-def test_the_front_matter_of_a_page_is_written_in_one_style(language, every_page):
-    """So `--accept` changes what it means to change."""
-
-    def refuse_other_style(page):
-        found = read(page_file(language, page))
-        fields = fields_as_text(found.front)
-        if found.text != f"---\n{fields}---\n{found.body}":
-            raise SourceError(f"{found.path}: write the fields above it like this:\n{fields}")
-
-    every_page(refuse_other_style)
 
 
 # --- on small pages -------------------------------------------------------------------------------
@@ -72,7 +58,7 @@ def test_an_accepted_page_is_current_and_keeps_its_words(made):
 
 def test_what_has_no_words_is_no_change(made):
     change(made.english, "Say one.", "Say\n  one.")
-    change(made.english, "A page.", '"A page."\nbuilds_on: [masks/padding]')
+    change(made.english, "A page.", "A page.\nbuilds_on: [masks/padding]")
     refuse_undeclared(made)
 
 
