@@ -107,30 +107,6 @@ def test_the_code_that_is_shown_is_the_code_that_torch_ran(tab):
     assert [shown["code"] for shown in opened.evaluate(VISITED, ["mask-painter", states])] == codes
 
 
-# How many numbers are marked in each meter for each bug: those that leak, and those that are lost.
-MARKED = """() => {
-    const meter = document.getElementById("leak-meter")
-    const { bug } = meter.querySelector("form").elements
-    return [...bug.options].map(({ value }) => {
-        bug.value = value
-        meter.update()
-        return [...meter.querySelectorAll(".tables table")].map(
-            table => [".leak", ".lost"].map(mark => table.querySelectorAll(mark).length))
-    })
-}"""
-
-
-def test_what_moves_and_must_not_and_what_must_and_does_not_is_marked(tab):
-    stored = golden("leak-meter")
-    opened, _, _ = open_explorer(tab, "leak-meter")
-    right = stored["cases"][0]
-    for case, marked in zip(stored["cases"], opened.evaluate(MARKED), strict=True):
-        for name, (leaks, lost) in zip(stored["meters"], marked, strict=True):
-            moved = [number > 5e-5 if number == number else None for number in flat(case[name] or [])]
-            both = [*zip(moved, [number > 5e-5 for number in flat(right[name])])]
-            assert (leaks, lost) == (both.count((True, False)), both.count((False, True))), (name, case["state"])
-
-
 # --- without JavaScript ---------------------------------------------------------------------------
 
 # What stands on the page as it was sent, and as it is now: the cells of its tables, its picture, its code.

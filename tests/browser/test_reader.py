@@ -30,17 +30,6 @@ def test_colours_are_chosen_in_turn_and_remembered(tab):
     assert opened.evaluate(PAPER) == light
 
 
-def test_a_page_is_never_painted_in_colours_that_were_not_chosen(tab):
-    """The choice is in force before the body is read."""
-    opened = tab.open("foundations/causal/")
-    opened.locator(".colours").click()
-    opened.add_init_script(
-        "new MutationObserver((_, watch) => document.body && (watch.disconnect(), "
-        "early = document.documentElement.style.colorScheme)).observe(document, {childList: true, subtree: true})"
-    )
-    assert tab.open("foundations/causal/").evaluate("early") == "light"
-
-
 # --- the frame of a page --------------------------------------------------------------------------
 
 
@@ -106,16 +95,6 @@ def test_the_first_stop_of_the_keyboard_leads_past_the_menu(tab):
     tab.ends_at("#__main")
     opened.keyboard.press("Tab")
     expect(opened.locator("article :focus")).to_have_count(1)
-
-
-def test_a_wide_table_moves_sideways_in_its_box_and_by_keyboard(tab):
-    tab.page.set_viewport_size({"width": 200, "height": 800})
-    opened = tab.open("masks/multihead-attention/")
-    box = opened.locator(".wide").first
-    assert box.evaluate("box => box.scrollWidth > box.clientWidth")
-    box.focus()
-    opened.keyboard.press("ArrowRight")
-    opened.wait_for_function("box => box.scrollLeft > 0", arg=box.element_handle())
 
 
 # --- programs -------------------------------------------------------------------------------------

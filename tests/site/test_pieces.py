@@ -16,7 +16,6 @@ from tools.site.body import (
     explain_tints,
     inline_pictures,
     whole_code,
-    words_of_pictures,
 )
 from tools.site.cells import Fences, refuse_undrawn, with_cells
 from tools.site.labs import figures, with_figures, with_places
@@ -122,14 +121,6 @@ def test_mkdocs_jupyter_draws_the_figures_of_a_lab_and_nothing_else(tmp_path):
     assert stored_figures(path) == {"show": [figure]}
 
 
-def test_where_a_cell_ran_stands_below_it_in_its_notebook():
-    made = notebook(PAGE, CELLS, ran_on={"show": "On a *fast* machine", "gone": "Nowhere"})
-    nbformat.validate(made)
-    kinds = ["text_0", "data", "text_1", "show", "ran_on_show", "text_2"]
-    assert [cell.id for cell in made.cells] == kinds
-    assert sources(made, "markdown")[2] == "On a *fast* machine"
-
-
 # --- pictures and outputs -------------------------------------------------------------------------
 
 
@@ -145,27 +136,6 @@ def test_a_picture_becomes_part_of_the_page_and_keeps_its_name(tmp_path):
     )
 
 
-def test_the_words_of_a_picture_are_those_of_the_language_and_its_code_stays(tmp_path):
-    words = [
-        '<text x="1">keys</text>',
-        '<text y="2" class="muted">a &lt; b</text>',
-        "<text>late</text>",
-        '<text x="3" class="code muted">keys</text>',
-        "<text>W<tspan>keys</tspan></text>",
-    ]
-    (tmp_path / "a.svg").write_text(f"<svg>{''.join(words)}</svg>", encoding="utf-8")
-    table = tmp_path / "pictures.csv"
-    table.write_text("en,it,zh\nkeys,chiavi,键\na < b,a < c,\nlate,,\n", encoding="utf-8")
-
-    def shown(language):
-        picture = inline_pictures('<img alt="A" src="assets/a.svg">', tmp_path, words_of_pictures(table, language))
-        return re.findall("<text.*?</text>", picture)
-
-    assert shown("it") == [words[0].replace("keys", "chiavi"), words[1].replace("b<", "c<"), *words[2:]]
-    assert shown("zh") == [words[0].replace("keys", "键"), *words[1:]]
-    assert shown("en") == shown("ja") == words
-
-
 WORDS = {"output": 'the "output"', "rows": "rows: {names}", "columns": "columns: {names}"}
 SHARED = "<!-- --8<-- [start:data] -->\n```python\nx = 1 < 2\n```\n<!-- --8<-- [end:data] -->\n"
 SHOWN = "<!-- --8<-- [start:{}] -->\n```python\n{}\n```\n{}\n```text\n{}\n```\n<!-- --8<-- [end:{}] -->\n"
@@ -176,13 +146,13 @@ def drawn(tmp_path):
     """What becomes of a page whose cells are those of a file a/b.md."""
     snippets, page = tmp_path / "snippets", tmp_path / "page.md"
 
-    def draw(text, parts, ran_on=()):
+    def draw(text, parts):
         (snippets / "a").mkdir(parents=True, exist_ok=True)
         (snippets / "a/b.md").write_text("\n".join(parts), "utf-8")
         page.write_text(text, "utf-8")
         shown = resolve(page, snippets)
         fences = Fences()
-        fences.begin(shown, dict(ran_on), WORDS)
+        fences.begin(shown, {}, WORDS)
         html = markdown.markdown(
             with_cells(text, {"base_path": [str(snippets)]}),
             extensions=["pymdownx.details", "pymdownx.superfences"],
@@ -222,17 +192,6 @@ def test_two_cells_with_the_same_output_have_their_own_names(drawn):
 def test_a_cell_that_markdown_takes_for_code_is_named_with_its_line(drawn):
     with pytest.raises(SourceError, match=r"page\.md:3: no cell can stand here; indent the line like the text around"):
         drawn('Text.\n\n      --8<-- "a/b.md:data"\n\nMore.\n', [SHARED])
-
-
-def test_where_a_cell_ran_stands_below_its_output_or_below_its_code(drawn):
-    waits = SHARED.replace("[start:data]", "[start:data] needs cuda: a test")
-    page = '--8<-- "a/b.md:time"\n\n--8<-- "a/b.md:data"\n'
-    html = drawn(page, [shows("time", "x", "1"), waits], {"time": "On a <fast> machine, 2026-11-20", "data": "Nowhere"})
-    box = r'<div class="(?:language|output).*?</code></pre></div>'
-    assert re.sub(box, "box", html, flags=re.S) == (
-        'box\nbox<p class="ran-on">On a &lt;fast&gt; machine, <time>2026-11-20</time></p>\n'
-        'box<p class="ran-on">Nowhere</p>'
-    )
 
 
 def test_what_tints_mean_stands_below_the_first_tinted_output_alone():

@@ -108,7 +108,6 @@ def on_page_content(html, page, config, files):
 
 
 def on_env(env, config, files):
-    """Templates without their indentation."""
     env.loader = ChoiceLoader([env.loader, PackageLoader("material")])  # icons and words; the frame is our own
     env.trim_blocks = env.lstrip_blocks = True
     env.bytecode_cache = templates
