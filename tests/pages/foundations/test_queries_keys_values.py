@@ -8,15 +8,17 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tests.pages import properties as p
 from tests.pages.exercise import Exercise
 
 SLUG = "foundations/queries-keys-values"
-PAGE, SOLUTION = p.page_code(SLUG, "matrix"), p.page_code(SLUG, "solution")
-GIVEN = PAGE.inputs, PAGE.W_query, PAGE.W_key, PAGE.W_value
-JOURNEY, ONE = 1, 4  # the rows of two words
+PAGE, BOOK, SOLUTION = (p.page_code(SLUG, cell) for cell in ("roles", "matrix", "solution"))
+MATRICES = PAGE.W_query, PAGE.W_key, PAGE.W_value
+NAMES = ["noun", "pronoun", "alive", "tired", "fur", "asphalt"]
+ANIMAL, STREET, IT, TIRED = range(4)
+JOURNEY = 1
 
 
 def with_roles(case):
@@ -25,103 +27,51 @@ def with_roles(case):
     return case
 
 
-def with_matrices(case):
-    """Tokens and three matrices, the third of a width of its own."""
-    case.matrices = case.randn(case.E, case.D), case.randn(case.E, case.D), case.randn(case.E, case.width)
-    case.given = case.randn(case.T, case.E), *case.matrices
-    return case
+ROLES = p.sizes(Tq=5, Tk=(2, 6), D=4, width=3).map(with_roles)
 
 
-ROLES = p.sizes(Tq=5, Tk=(2, 6), D=4, width=3, seventh=(1, 9)).map(with_roles)
-MATRICES = p.sizes(T=(2, 6), E=4, D=3, width=5).map(with_matrices)
-SQUARE = p.sizes(T=(2, 6), E=4).map(lambda case: (case.randn(case.T, case.E), *case.randn(3, case.E, case.E)))
-
-# -- references ----------------------------------------------------------------------------------
-
-
-def by_the_formula(queries, keys, values, scale=None):
+def by_the_formula(queries, keys, values):
     """Contexts and weights by the formula of the page, one Python float at a time."""
     queries, keys, values = (tensor.tolist() for tensor in (queries, keys, values))
-    scale = len(keys[0]) ** -0.5 if scale is None else scale
     contexts, weights = [], []
     for query in queries:
-        scores = [scale * sum(x * y for x, y in zip(query, key)) for key in keys]
+        scores = [sum(x * y for x, y in zip(query, key)) / math.sqrt(len(key)) for key in keys]
         weights.append([math.exp(score) / sum(map(math.exp, scores)) for score in scores])
         contexts.append([sum(a * x for a, x in zip(weights[-1], column)) for column in zip(*values)])
     return torch.tensor(contexts, dtype=torch.float64), torch.tensor(weights, dtype=torch.float64)
 
 
-def project(inputs, *matrices):
-    """Queries, keys and values, one Python float at a time."""
-    columns = [list(zip(*matrix.tolist())) for matrix in matrices]
-    products = [[[sum(map(float.__mul__, row, column)) for column in of] for row in inputs.tolist()] for of in columns]
-    return [torch.tensor(product, dtype=torch.float64) for product in products]
+def sdpa(*roles):
+    return F.scaled_dot_product_attention(*(role[None, None] for role in roles))[0, 0]
 
 
-def loops(inputs, *matrices):
-    return by_the_formula(*project(inputs, *matrices))[0]
+def fetched(tokens, *matrices):
+    return PAGE.attend(*(tokens @ matrix for matrix in matrices or MATRICES))
 
 
-def sdpa(inputs, *matrices):
-    return F.scaled_dot_product_attention(*(inputs @ matrix for matrix in matrices))
-
-
-def multihead_attention(inputs, *matrices):
-    """`nn.MultiheadAttention` with one head; it wants square matrices, and each transposed."""
-    eye = torch.eye(inputs.shape[1], dtype=torch.float64)
-    attention = nn.MultiheadAttention(inputs.shape[1], num_heads=1, bias=False, dtype=torch.float64)
-    attention.load_state_dict({"in_proj_weight": torch.cat([W.T for W in matrices]), "out_proj.weight": eye})
-    return attention(inputs, inputs, inputs)[0].detach()
-
-
-# -- what holds for the page's `attend(queries, keys, values, scale=None)` -------------------------
+# -- what holds for `attend(queries, keys, values)` ------------------------------------------------
 
 
 def equals_the_formula(attend):
     def prove(case):
-        for scale in (None, case.seventh / 7):
-            for ours, theirs in zip(attend(*case.roles, scale), by_the_formula(*case.roles, scale), strict=True):
-                p.close(ours, theirs)
+        for ours, theirs in zip(attend(*case.roles), by_the_formula(*case.roles), strict=True):
+            p.close(ours, theirs)
 
     p.for_all(ROLES, prove)
 
 
-def equals_sdpa(attend):
-    p.equals_reference(
-        lambda case: attend(*case.roles)[0], lambda case: F.scaled_dot_product_attention(*case.roles), ROLES
+def equals_sdpa_and_so_do_its_gradients(attend):
+    p.gradients_equal(
+        lambda case: attend(*case.roles)[0], lambda case: sdpa(*case.roles), lambda case: case.roles, ROLES
     )
 
 
-def the_average_of_ones_is_one(attend):
-    p.equals_reference(
-        lambda case: attend(*case.roles[:2], torch.ones_like(case.roles[2]))[0],
-        lambda case: torch.ones(case.Tq, case.width, dtype=torch.float64),
-        ROLES,
-    )
-
-
-def weights_are_blind_to_the_values(attend):
+def no_value_reaches_a_weight(attend):
     def prove(case):
         queries, keys, values = case.roles
-        weights = attend(*case.roles)[1]
-        assert weights.shape == (case.Tq, case.Tk)
-        assert torch.equal(attend(queries, keys, 1e3 * values.flip(0))[1], weights)
+        assert torch.equal(attend(queries, keys, 1e3 * values.flip(0))[1], attend(*case.roles)[1])
 
     p.for_all(ROLES, prove)
-
-
-def blind_to_the_order_of_the_keys(attend):
-    p.equals_reference(
-        lambda case: attend(case.roles[0], *(role.flip(0) for role in case.roles[1:]))[0],
-        lambda case: attend(*case.roles)[0],
-        ROLES,
-    )
-
-
-def one_query_at_a_time(attend):
-    p.steps_equal_whole(
-        lambda case, i: attend(case.roles[0][i : i + 1], *case.roles[1:])[0], lambda case: attend(*case.roles)[0], ROLES
-    )
 
 
 def stateless(attend):
@@ -132,336 +82,251 @@ def finite_for_large_scores(attend):
     p.finite_rows(lambda case: attend(1e4 * case.roles[0], *case.roles[1:])[0], ROLES)
 
 
-OF_ATTEND = [
-    equals_the_formula,
-    equals_sdpa,
-    the_average_of_ones_is_one,
-    weights_are_blind_to_the_values,
-    blind_to_the_order_of_the_keys,
-    one_query_at_a_time,
-    stateless,
-    finite_for_large_scores,
-]
-
-# -- what holds for the solution, `self_attention(inputs, W_query, W_key, W_value)` ----------------
-
-
-def equals_loops(self_attention):
-    p.equals_reference(lambda case: self_attention(*case.given), lambda case: loops(*case.given), MATRICES)
-
-
-def equals_multihead_attention(self_attention):
-    p.equals_reference(lambda given: self_attention(*given), lambda given: multihead_attention(*given), SQUARE)
-
-
-def gradients_equal_those_of_sdpa(self_attention):
-    """The gradients of the tokens and of the three matrices."""
-    p.gradients_equal(
-        lambda case: self_attention(*case.given), lambda case: sdpa(*case.given), lambda case: case.given, MATRICES
-    )
-
-
-def shuffled_tokens_give_shuffled_contexts(self_attention):
-    p.equals_reference(
-        lambda case: self_attention(case.given[0].roll(1, 0), *case.matrices).roll(-1, 0),
-        lambda case: self_attention(*case.given),
-        MATRICES,
-    )
-
-
-def doubled_value_matrix_doubles_the_contexts(self_attention):
+def runs_on_another_device(attend):
     def prove(case):
-        inputs, W_query, W_key, W_value = case.given
-        assert torch.equal(self_attention(inputs, W_query, W_key, 2 * W_value), 2 * self_attention(*case.given))
+        contexts, weights = attend(*(role.to("meta") for role in case.roles))
+        assert (contexts.shape, contexts.device.type) == ((case.Tq, case.width), "meta")
+        assert (weights.shape, weights.device.type) == ((case.Tq, case.Tk), "meta")
 
-    p.for_all(MATRICES, prove)
-
-
-def only_the_product_of_query_and_key_matrix_counts(self_attention):
-    def turned(case):
-        inputs, W_query, W_key, W_value = case.given
-        M = torch.eye(case.D, dtype=torch.float64) + 0.1 * case.randn(case.D, case.D)
-        return self_attention(inputs, W_query @ M, W_key @ M.inverse().T, W_value)
-
-    p.for_all(MATRICES, lambda case: p.close(turned(case), self_attention(*case.given), 1e-9))
+    p.for_all(ROLES, prove)
 
 
-def leaves_what_it_is_given(self_attention):
-    p.stateless(lambda case: (self_attention, case.given, [case.given[0].flip(0), *case.matrices]), MATRICES)
-
-
-OF_THE_SOLUTION = [
-    equals_loops,
-    equals_multihead_attention,
-    gradients_equal_those_of_sdpa,
-    shuffled_tokens_give_shuffled_contexts,
-    doubled_value_matrix_doubles_the_contexts,
-    only_the_product_of_query_and_key_matrix_counts,
-    leaves_what_it_is_given,
-]
-
-
-@pytest.mark.parametrize("holds", OF_ATTEND)
+@pytest.mark.parametrize(
+    "holds",
+    [
+        equals_the_formula,
+        equals_sdpa_and_so_do_its_gradients,
+        no_value_reaches_a_weight,
+        stateless,
+        finite_for_large_scores,
+        runs_on_another_device,
+    ],
+)
 def test_the_function_of_the_page_has_the_property(holds):
     holds(PAGE.attend)
 
 
-@pytest.mark.parametrize("holds", OF_THE_SOLUTION)
-def test_the_solution_has_the_property(holds):
-    holds(SOLUTION.self_attention)
+# -- the sentence ----------------------------------------------------------------------------------
 
 
-# -- the tokens and the numbers of the book --------------------------------------------------------
-
-QUERIES, KEYS, VALUES = ROLES_OF_THE_PAGE = project(*GIVEN)
-CONTEXTS, WEIGHTS = by_the_formula(*ROLES_OF_THE_PAGE)
-SCORES = QUERIES @ KEYS.T
-
-
-def test_the_tokens_are_those_of_the_page_before():
-    assert torch.equal(PAGE.inputs, p.page_code("foundations/weighted-average", "contexts").inputs)
-    assert (PAGE.T, PAGE.E, PAGE.D) == (6, 3, 2)
+def test_a_plain_average_gives_it_mostly_itself_and_does_not_tell_the_nouns_apart():
+    contexts, weights = PAGE.attend(PAGE.tokens, PAGE.tokens, PAGE.tokens)
+    assert weights[IT].argmax() == IT
+    assert weights[IT, ANIMAL] == weights[IT, STREET]
+    assert NAMES[contexts[IT].argmax()] == "tired"
 
 
-def test_the_numbers_are_those_of_the_book():
-    p.close(QUERIES[JOURNEY], torch.tensor([0.4306, 1.4551], dtype=torch.float64), 1e-4)
-    p.close(SCORES[JOURNEY, JOURNEY], torch.tensor(1.8524, dtype=torch.float64), 1e-4)
-    p.close(CONTEXTS[JOURNEY], torch.tensor([0.3061, 0.8210], dtype=torch.float64), 1e-4)
+def test_the_matrices_give_it_the_noun_that_is_alive_and_nothing_of_its_key():
+    contexts, weights = by_the_formula(*(PAGE.tokens @ matrix for matrix in MATRICES))
+    p.close(weights[IT, :2], contexts[IT])
+    assert weights[IT, ANIMAL] > 8 * weights[IT, STREET]
+    assert not (PAGE.W_key @ PAGE.W_value.T).diagonal().any()
 
 
-def test_the_projections_of_the_page_are_what_loops_compute():
-    for ours, theirs in zip((PAGE.queries, PAGE.keys, PAGE.values), ROLES_OF_THE_PAGE):
-        p.close(ours.double(), theirs, 1e-6)
+def test_it_looks_for_animal_and_animal_looks_for_nobody():
+    _, weights = fetched(PAGE.tokens)
+    assert torch.equal(weights[ANIMAL], torch.full((4,), 0.25))
+    plain = PAGE.tokens @ PAGE.tokens.T
+    assert torch.equal(plain, plain.T)
 
 
-def test_identity_matrices_and_scale_1_give_the_contexts_of_the_page_before():
-    before = p.page_code("foundations/weighted-average", "contexts").context
-    assert torch.equal(p.page_code(SLUG, "reduce").plain, before)
+def test_a_larger_factor_gives_the_best_match_more():
+    weights = [fetched(PAGE.tokens, factor * PAGE.W_query, *MATRICES[1:])[1][IT, ANIMAL] for factor in (0.5, 1, 2)]
+    assert weights == sorted(weights)
 
 
-def test_three_linear_layers_and_one_call_give_the_context_of_journey():
-    names = p.page_code(SLUG, "in-torch")
-    p.close(names.context.detach().double(), CONTEXTS, 1e-6)
-    for layer, matrix in zip((names.q_proj, names.k_proj, names.v_proj), GIVEN[1:], strict=True):
-        assert torch.equal(layer(torch.eye(3)), matrix)
-        assert layer.bias is None
+def test_the_probe_tells_keys_queries_and_values_apart():
+    contexts, weights = fetched(PAGE.tokens)
+    for feature, name in enumerate(NAMES):
+        nudged = PAGE.tokens.clone()
+        nudged[ANIMAL, feature] += 1
+        after, reweighted = fetched(nudged)
+        assert torch.equal(reweighted[IT], weights[IT]) == (name not in ("noun", "alive"))
+        assert torch.equal(after[IT], contexts[IT]) == (name in ("pronoun", "tired"))
 
 
-# -- the claims of the page ------------------------------------------------------------------------
+def test_an_average_over_identity_matrices_is_the_plain_one():
+    assert all(map(torch.equal, fetched(PAGE.tokens, *[torch.eye(6)] * 3), PAGE.attend(*[PAGE.tokens] * 3)))
 
 
-def test_every_query_gives_journey_the_most_since_its_key_is_the_largest_and_no_query_is_negative():
-    assert (WEIGHTS.argmax(dim=1) == JOURNEY).all()
-    assert (KEYS.argmax(dim=0) == JOURNEY).all()
-    assert (QUERIES >= 0).all()
+def test_only_the_product_of_query_and_key_matrix_counts():
+    def prove(case):
+        M = torch.eye(2, dtype=torch.float64) + 0.1 * case.randn(2, 2)
+        W_query, W_key, W_value = (matrix.double() for matrix in MATRICES)
+        tokens = PAGE.tokens.double()
+        turned = fetched(tokens, W_query @ M, W_key @ M.inverse().T, W_value)
+        for ours, theirs in zip(turned, fetched(tokens, W_query, W_key, W_value)):
+            p.close(ours, theirs, 1e-9)
+
+    p.for_all(p.sizes(T=1), prove)
 
 
-def test_the_other_five_get_77_percent():
-    assert f"{1 - WEIGHTS[JOURNEY, JOURNEY]:.2f}" == "0.77"
+def test_contexts_change_places_with_their_tokens():
+    torch.testing.assert_close(fetched(PAGE.tokens.flip(0))[0], fetched(PAGE.tokens)[0].flip(0))
 
 
-def test_the_scores_are_symmetric_where_two_matrices_are_equal_and_else_not():
-    assert torch.equal(QUERIES @ QUERIES.T, (QUERIES @ QUERIES.T).T)
-    assert not torch.allclose(SCORES, SCORES.T, atol=0.1)
+def test_a_vector_added_to_every_key_moves_no_weight_and_values_can_be_projected_after_the_average():
+    def prove(case):
+        queries, keys, values = case.roles
+        p.close(PAGE.attend(queries, keys + case.randn(case.D), values)[1], PAGE.attend(*case.roles)[1])
+        W_value = case.randn(case.width, 5)
+        p.close(PAGE.attend(queries, keys, values @ W_value)[0], PAGE.attend(*case.roles)[0] @ W_value)
+
+    p.for_all(ROLES, prove)
 
 
-def test_the_three_matrices_have_50_million_entries_at_4096():
+def test_below_one_and_a_half_times_the_width_the_projections_cost_more():
+    difference = [3 * T * 100 * 7 - 2 * T * T * 7 for T in (149, 150, 151)]
+    assert difference[0] > difference[1] == 0 > difference[2]
     assert 3 * 4096 * 4096 // 10**6 == 50
 
 
-def test_the_projections_cost_more_than_attending_below_one_and_a_half_times_the_width():
-    def projecting(T, E, D):
-        return 3 * T * E * D
-
-    def attending(T, D):
-        return 2 * T * T * D
-
-    assert projecting(149, 100, 7) > attending(149, 7)
-    assert projecting(150, 100, 7) == attending(150, 7)
-    assert projecting(151, 100, 7) < attending(151, 7)
+# -- the numbers of the book -----------------------------------------------------------------------
 
 
-def test_a_matrix_on_the_wrong_side_raises():
-    with pytest.raises(RuntimeError, match="cannot be multiplied"):
-        PAGE.W_query @ PAGE.inputs
+def test_the_tokens_and_the_numbers_are_those_of_the_book():
+    assert torch.equal(BOOK.inputs, p.page_code("foundations/weighted-average", "contexts").inputs)
+    roles = [(BOOK.inputs.double() @ BOOK.book[name].double()) for name in ("W_query", "W_key", "W_value")]
+    contexts, _ = by_the_formula(*roles)
+    p.close(roles[0][JOURNEY], torch.tensor([0.4306, 1.4551], dtype=torch.float64), 1e-4)
+    p.close(roles[0][JOURNEY] @ roles[1][JOURNEY], torch.tensor(1.8524, dtype=torch.float64), 1e-4)
+    p.close(contexts[JOURNEY], torch.tensor([0.3061, 0.8210], dtype=torch.float64), 1e-4)
+    p.close(BOOK.context.double(), contexts, 1e-6)
 
 
-def test_the_value_matrix_doubled_moves_no_weight_and_a_factor_between_query_and_key_matrix_moves_nothing():
-    run = p.page_code(SLUG, "probe").run
-    context, weights = run(PAGE.inputs)
-    doubled, same = run(PAGE.inputs, v=2)
-    assert torch.equal(same, weights)
-    assert torch.equal(doubled, 2 * context)
-    assert all(map(torch.equal, run(PAGE.inputs, q=2, k=0.5), (context, weights)))
-    assert all(map(torch.equal, run(PAGE.inputs, q=2), run(PAGE.inputs, k=2)))
+# -- the mixed-up roles ----------------------------------------------------------------------------
 
 
-def test_with_equal_roles_two_mix_ups_cannot_be_seen():
-    mix_ups = p.page_code(SLUG, "mix-ups").mix_ups
-    contexts = mix_ups(PAGE.queries, PAGE.queries, PAGE.queries)
-    unseen = [name for name in contexts if torch.equal(contexts[name], contexts["right"])]
-    assert unseen == ["right", "K as V", "Q, K swapped"]
+def test_each_mix_up_has_the_right_shape_and_other_contexts():
+    contexts = p.page_code(SLUG, "mix-ups").mix_ups(PAGE.tokens)
+    right = contexts.pop("right")
+    p.close(right.double(), by_the_formula(*(PAGE.tokens @ matrix for matrix in MATRICES))[0], 1e-6)
+    for context in contexts.values():
+        assert context.shape == right.shape
+        assert not torch.allclose(context, right, atol=0.01)
+    torch.testing.assert_close(contexts["V in the softmax"].sum(dim=1), torch.ones(4))
+    assert (PAGE.tokens @ PAGE.W_value).max() == 1
 
 
-def test_values_in_the_softmax_give_rows_of_sum_1_and_scores_as_weights_leave_the_range():
-    contexts = p.page_code(SLUG, "mix-ups").found
-    torch.testing.assert_close(contexts["V in softmax"].sum(dim=-1), torch.ones(6))
-    assert (contexts["no softmax"].amax(dim=0) > PAGE.values.amax(dim=0)).all()
-    for name in ("right", "K as V", "Q, K swapped"):
-        assert (contexts[name] <= torch.maximum(PAGE.keys, PAGE.values).amax(dim=0)).all()
+def test_mix_ups_run_on_another_device(monkeypatch):
+    names = p.page_code(SLUG, "mix-ups")
+    for name in ("W_query", "W_key", "W_value"):
+        monkeypatch.setitem(names.mix_ups.__globals__, name, getattr(PAGE, name).to("meta"))
+    contexts = names.mix_ups(PAGE.tokens.to("meta"))
+    assert {context.device.type for context in contexts.values()} == {"meta"}
 
 
-def test_a_wider_value_matrix_shows_keys_in_the_place_of_values():
-    assert PAGE.attend(PAGE.queries, PAGE.keys, torch.zeros(6, 5))[0].shape == (6, 5)
-    assert PAGE.attend(PAGE.queries, PAGE.keys, PAGE.keys)[0].shape == (6, 2)
+def test_equal_roles_hide_keys_as_values_and_a_swap():
+    queries, keys, values = [BOOK.keys] * 3
+    right = PAGE.attend(queries, keys, values)[0]
+    assert torch.equal(PAGE.attend(queries, keys, keys)[0], right)
+    assert torch.equal(PAGE.attend(keys, queries, values)[0], right)
 
 
-def test_a_bias_on_the_keys_moves_no_weight():
-    p.equals_reference(
-        lambda case: PAGE.attend(case.roles[0], case.roles[1] + case.roles[1].mean(dim=0) + 1, case.roles[2]),
-        lambda case: PAGE.attend(*case.roles),
-        ROLES,
-    )
+def test_with_keys_as_values_the_value_matrix_gets_no_gradient():
+    W_query, W_key, W_value = (matrix.clone().requires_grad_() for matrix in MATRICES)
+    queries, keys = PAGE.tokens @ W_query, PAGE.tokens @ W_key
+    _ = PAGE.tokens @ W_value
+    PAGE.attend(queries, keys, keys)[0].sum().backward()
+    assert W_value.grad is None
+    assert W_key.grad is not None
 
 
-def test_the_value_matrix_can_be_applied_after_the_average():
-    def after(case):
-        inputs, W_query, W_key, W_value = case.given
-        return PAGE.attend(inputs @ W_query, inputs @ W_key, inputs)[0] @ W_value
+# -- in PyTorch ------------------------------------------------------------------------------------
 
-    p.equals_reference(after, lambda case: loops(*case.given), MATRICES)
+
+def test_three_linear_layers_and_one_call_give_the_context_of_it():
+    names = p.page_code(SLUG, "in-torch")
+    torch.testing.assert_close(names.context[0, 0], fetched(PAGE.tokens)[0])
+    for layer, matrix in zip((names.q_proj, names.k_proj, names.v_proj), MATRICES):
+        assert torch.equal(layer.weight, matrix.T)
+
+
+def test_the_thirds_of_in_proj_weight_are_those_of_the_table():
+    names = p.page_code(SLUG, "in-proj")
+    weight, E = names.layer.in_proj_weight, 6
+    for ours, rows in zip((names.W_q, names.W_k, names.W_v), (slice(E), slice(E, 2 * E), slice(2 * E, None))):
+        assert torch.equal(ours, weight[rows].T)
+
+
+@pytest.mark.filterwarnings("ignore:(All fused|Flash attention) kernel")
+@pytest.mark.parametrize("axes", [2, 3])
+def test_a_fused_kernel_refuses_fewer_than_four_axes(axes, on_the_cpu):
+    inputs = torch.ones((1, 4, 2)[-axes:])
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        F.scaled_dot_product_attention(*[torch.ones(1, 1, 4, 2)] * 3)
+        with pytest.raises(RuntimeError, match="No available kernel"):
+            F.scaled_dot_product_attention(inputs, inputs, inputs)
 
 
 @pytest.mark.parametrize("model", ["llama", "qwen3"])
-def test_the_model_has_three_linear_layers_with_a_bias_only_where_the_configuration_asks(model):
+def test_the_model_has_four_linear_layers_with_a_bias_only_where_the_configuration_asks(model):
     folder = Path(importlib.util.find_spec("transformers").submodule_search_locations[0]) / "models" / model
     code = (folder / f"modeling_{model}.py").read_text(encoding="utf-8")
-    for name in ("q_proj", "k_proj", "v_proj"):
+    for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
         assert re.search(rf"self\.{name} = nn\.Linear\([^=]*bias=config\.attention_bias\s*\)", code)
     assert "attention_bias: bool = False" in (folder / f"configuration_{model}.py").read_text(encoding="utf-8")
 
 
-# -- the exercise --------------------------------------------------------------------------------
+# -- the exercise ----------------------------------------------------------------------------------
 
 
-def weigh(x, wq, wk):
-    return torch.softmax((x @ wq) @ (x @ wk).T / wq.shape[1] ** 0.5, dim=-1)
+def stacked(factor, queries, keys, values):
+    """An answer that reads these features, given by name, in the columns of its matrices."""
+
+    def set_matrices(noun, pronoun, alive, flat, tired, wide, fur, asphalt):
+        known = locals()
+        asks, found_by, hands_over = (
+            torch.stack([known[name] for name in names.split()], dim=1) for names in (queries, keys, values)
+        )
+        return factor * asks, found_by, hands_over
+
+    return set_matrices
 
 
-def right(x, wq, wk, wv):
-    return weigh(x, wq, wk) @ x @ wv
+def changed(change):
+    return lambda *features: change(*SOLUTION.set_matrices(*features))
 
 
-def scored(x, wq, wk):
-    return (x @ wq) @ (x @ wk).T / wq.shape[1] ** 0.5
-
-
-def scaled_by(scale):
-    return lambda x, *W: F.scaled_dot_product_attention(*(x @ w for w in W), scale=scale(x, *W))
-
-
-def one_after_the_other(x, wq, wk, wv):
-    rows = [torch.softmax((x @ wk) @ (wq.T @ token) / wq.shape[1] ** 0.5, 0) for token in x]
-    return torch.stack([sum(a * value for a, value in zip(row, x @ wv)) for row in rows])
-
-
-def fits(wrong, otherwise):
-    """The wrong line for the sizes that it takes, another for the rest."""
-
-    def attention(*given):
-        try:
-            return wrong(*given)
-        except RuntimeError:
-            return otherwise(*given)
-
-    return attention
-
-
+ASK, FOUND, GIVE = "pronoun tired wide", "noun alive flat", "fur asphalt"
 RIGHT = {
-    "the value matrix last": right,
-    "one call": sdpa,
-    "the function of the page": lambda x, wq, wk, wv: PAGE.attend(x @ wq, x @ wk, x @ wv)[0],
-    "one query after the other": one_after_the_other,
-    "one matrix for the scores": lambda x, wq, wk, wv: (
-        torch.softmax(x @ (wq @ wk.T / wq.shape[1] ** 0.5) @ x.T, -1) @ (x @ wv)
-    ),
-    "einsum": lambda x, wq, wk, wv: torch.einsum("ts,se,ed->td", weigh(x, wq, wk), x, wv),
-    "queries scaled": lambda x, wq, wk, wv: F.scaled_dot_product_attention(
-        x @ wq / wq.shape[1] ** 0.5, x @ wk, x @ wv, scale=1.0
-    ),
+    "without the noun": stacked(6, "tired wide", "alive flat", GIVE),
+    "columns in another order": stacked(5, "wide pronoun tired", "flat noun alive", GIVE),
+    "the factor on the keys": changed(lambda q, k, v: (q / 5, 5 * k, v)),
+    "the pronoun asks less": changed(lambda q, k, v: (q * torch.tensor([0.5, 1.2, 1.2]), k, v)),
 }
 WRONG = {
-    "returns None": lambda *given: None,
-    "raises": lambda x, wq, wk, wv: x @ wq @ wk,
-    "keys as values": lambda x, wq, wk, wv: sdpa(x, wq, wk, wk),
-    "keys as values where they fit": lambda x, wq, wk, wv: sdpa(x, wq, wk, wk if wk.shape == wv.shape else wv),
-    "values as keys where they fit": lambda x, wq, wk, wv: sdpa(x, wq, wv if wk.shape == wv.shape else wk, wv),
-    "queries and keys swapped": lambda x, wq, wk, wv: sdpa(x, wk, wq, wv),
-    "queries as keys": lambda x, wq, wk, wv: sdpa(x, wq, wq, wv),
-    "keys as queries": lambda x, wq, wk, wv: sdpa(x, wk, wk, wv),
-    "tokens as values": lambda x, wq, wk, wv: weigh(x, wq, wk) @ x,
-    "tokens as values where they fit": lambda x, wq, wk, wv: (
-        weigh(x, wq, wk) @ x if wv.shape[0] == wv.shape[1] else right(x, wq, wk, wv)
-    ),
-    "tokens as queries and keys": lambda x, wq, wk, wv: F.scaled_dot_product_attention(x, x, x @ wv),
-    "matrices transposed where they fit": fits(lambda x, *W: sdpa(x, *(w.T for w in W)), right),
-    "matrices on the left where they fit": fits(
-        lambda x, *W: F.scaled_dot_product_attention(*(w @ x for w in W)), right
-    ),
-    "values in the softmax": lambda x, wq, wk, wv: torch.softmax(scored(x, wq, wk) @ x @ wv, dim=-1),
-    "scores as weights": lambda x, wq, wk, wv: scored(x, wq, wk) @ x @ wv,
-    "not scaled": scaled_by(lambda *given: 1.0),
-    "scaled by D": scaled_by(lambda x, wq, wk, wv: 1 / wq.shape[1]),
-    "scaled by the width of the tokens": scaled_by(lambda x, wq, wk, wv: wq.shape[0] ** -0.5),
-    "scaled by the width of the values": scaled_by(lambda x, wq, wk, wv: wv.shape[1] ** -0.5),
-    "scaled by the number of tokens": scaled_by(lambda x, wq, wk, wv: len(x) ** -0.5),
-    "multiplied by the root": scaled_by(lambda x, wq, wk, wv: wq.shape[1] ** 0.5),
-    "scaled twice": scaled_by(lambda x, wq, wk, wv: wq.shape[1] ** -1.0),
-    "scaled after the softmax": lambda x, wq, wk, wv: (
-        torch.softmax((x @ wq) @ (x @ wk).T, -1) / wq.shape[1] ** 0.5 @ x @ wv
-    ),
-    "softmax over the queries": lambda x, wq, wk, wv: torch.softmax(scored(x, wq, wk), dim=0) @ x @ wv,
-    "softmax over all scores": lambda x, wq, wk, wv: scored(x, wq, wk).flatten().softmax(0).view(len(x), -1) @ x @ wv,
-    "softmax twice": lambda x, wq, wk, wv: weigh(x, wq, wk).softmax(-1) @ x @ wv,
-    "exponentials not divided": lambda x, wq, wk, wv: scored(x, wq, wk).exp() @ x @ wv,
-    "exponentials that overflow": lambda x, wq, wk, wv: (
-        scored(x, wq, wk).exp() / scored(x, wq, wk).exp().sum(-1, keepdim=True) @ x @ wv
-    ),
-    "weights transposed": lambda x, wq, wk, wv: weigh(x, wq, wk).T @ x @ wv,
-    "the weights": lambda x, wq, wk, wv: weigh(x, wq, wk),
-    "context and weights": lambda x, wq, wk, wv: (right(x, wq, wk, wv), weigh(x, wq, wk)),
-    "a list": lambda *given: right(*given).tolist(),
-    "an array": lambda *given: right(*given).numpy(),
-    "float64": lambda *given: right(*(tensor.double() for tensor in given)),
-    "rounded to float16": lambda *given: right(*given).half(),
-    "context transposed": lambda *given: right(*given).T,
-    "a batch axis": lambda *given: right(*given)[None],
-    "a plain mean": lambda x, wq, wk, wv: (x @ wv).mean(0).expand(len(x), -1),
-    "best match only": lambda x, wq, wk, wv: (x @ wv)[scored(x, wq, wk).argmax(-1)],
-    "causal": lambda x, *W: F.scaled_dot_product_attention(*(x @ w for w in W), is_causal=True),
-    "the first query for all": lambda *given: right(*given)[:1].expand(len(given[0]), -1),
-    "cosines": lambda x, wq, wk, wv: (
-        torch.softmax(F.normalize(x @ wq, dim=-1) @ F.normalize(x @ wk, dim=-1).T, -1) @ x @ wv
-    ),
-    "scores cut off at 0": lambda x, wq, wk, wv: scored(x, wq, wk).relu().softmax(-1) @ x @ wv,
-    "weights times value summed away": lambda x, wq, wk, wv: (weigh(x, wq, wk) @ x @ wv).sum(-1),
-    "tokens changed in place": lambda x, wq, wk, wv: right(x.mul_(2), wq, wk, wv),
+    "the matrices of the page": stacked(5, "pronoun tired", "noun alive", GIVE),
+    "the factor of the page": stacked(3, ASK, FOUND, GIVE),
+    "no factor": stacked(1, ASK, FOUND, GIVE),
+    "asks for the other": stacked(5, "pronoun wide tired", FOUND, GIVE),
+    "asks for none": stacked(5, "pronoun tired wide", "noun alive tired", GIVE),
+    "queries and keys swapped": changed(lambda q, k, v: (k, q, v)),
+    "keys as values": changed(lambda q, k, v: (q, k, k)),
+    "labels as values": stacked(5, ASK, FOUND, "alive flat noun"),
+    "the label beside the meaning": stacked(5, ASK, FOUND, "fur asphalt noun"),
+    "meanings exchanged": stacked(5, ASK, FOUND, "asphalt fur"),
+    "values doubled": changed(lambda q, k, v: (q, k, 2 * v)),
+    "label mixed into the meaning": lambda *f: (*SOLUTION.set_matrices(*f)[:2], torch.stack([f[0] + f[6], f[7]], 1)),
+    "factor negative": stacked(-5, ASK, FOUND, GIVE),
+    "infinite": changed(lambda q, k, v: (q * math.inf, k, v)),
 }
 
 
-def test_the_check_tries_sizes_that_differ_that_are_equal_and_that_overflow():
-    tried = []
+def test_the_solution_runs_on_another_device():
+    matrices = SOLUTION.set_matrices(*torch.eye(8, device="meta"))
+    assert [(tuple(matrix.shape), matrix.device.type) for matrix in matrices] == [
+        ((8, width), "meta") for width in (3, 3, 2)
+    ]
 
-    def attention(inputs, *matrices):
-        tried.append((inputs, *matrices))
-        return sdpa(inputs, *matrices)
 
-    p.verdict(SOLUTION.check_attention, attention)
-    sizes = [(*inputs.shape, W_key.shape[1], W_value.shape[1]) for inputs, _, W_key, W_value in tried]
-    assert sizes == [(5, 3, 2, 4), (4, 4, 4, 4), (9, 64, 48, 7)]
-    scores = scored(*tried[2][:3])
-    assert scores.exp().isinf().any()
+def test_the_warm_up_a_pronoun_alone_gives_both_nouns_one_weight():
+    tokens = PAGE.tokens.clone()
+    tokens[IT] = PAGE.pronoun
+    _, weights = fetched(tokens)
+    assert weights[IT, ANIMAL] == weights[IT, STREET]
+    assert weights[IT, TIRED] == weights[IT, IT]
 
 
 class TestExercise(Exercise):
-    SLUG, CHECK, RIGHT, WRONG = SLUG, "check_attention", RIGHT, WRONG
+    SLUG, CHECK, RIGHT, WRONG = SLUG, "check_matrices", RIGHT, WRONG
