@@ -5,6 +5,7 @@ Times are seconds of all processors together, so that other work on the machine 
 
 import ast
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -60,9 +61,15 @@ def processor(function: Callable[[], object]) -> float:
     return used() - start
 
 
+def weight(file: Path) -> int:
+    """The bytes of a page and of the files that it loads, gzipped."""
+    loaded = re.findall(r'(?:href|src)="([^":]*\.(?:css|js|woff2))"', file.read_text("utf-8"))
+    return sum(len(site.compressed((file.parent / name).read_bytes())) for name in ("index.html", *loaded))
+
+
 def visits(built: Path) -> None:
     """What the server sends for a first visit to a page and to the heaviest one, by part."""
-    heaviest = max(site.PAGES, key=lambda page: len(site.compressed((built / page.path / "index.html").read_bytes())))
+    heaviest = max(site.PAGES, key=lambda page: weight(built / page.path / "index.html"))
     with site.serve(built) as server, site.browser() as chromium:
         for page in (site.Page("en", PAGE), heaviest):
             before = len(server.visits)
