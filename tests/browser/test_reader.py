@@ -39,7 +39,7 @@ def test_the_table_of_contents_and_the_header_follow_the_reader(tab):
     expect(here.last).to_have_attribute("href", "#probe")
     expect(opened.locator(".md-header__title--active .md-header__topic").last).to_contain_text("Causal masks")
     opened.evaluate("scrollTo({top: document.documentElement.scrollHeight, behavior: 'instant'})")
-    expect(here.last).to_have_attribute("href", "#history")
+    expect(here.last).to_have_attribute("href", "#recap")
     expect(here.last).to_be_in_viewport()
     opened.evaluate("scrollTo({top: 0, behavior: 'instant'})")
     expect(here).to_have_count(0)

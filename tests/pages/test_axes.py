@@ -8,7 +8,7 @@ from tests.structure.test_anatomy import WRITTEN
 from tools.cells.source import read_cells
 
 CALL = "scaled_dot_product_attention"
-FEWER = set()  # cells that show what happens with fewer, as (page, cell)
+FEWER = {("foundations/causal", "four-axes")}  # cells that show what happens with fewer, as (page, cell)
 CALLERS = [
     (page, cell.name)
     for page in WRITTEN

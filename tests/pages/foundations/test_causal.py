@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.nn.attention.bias import causal_lower_right
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import GPT2Config, GPT2Model
 
 from tests.pages import properties as p
 from tests.pages.exercise import Exercise, executed
@@ -125,33 +127,78 @@ def test_a_sequence_beyond_the_limit_is_refused():
         PAGE.CausalAttention(3, 2, LIMIT)(torch.randn(4, LIMIT + 1, 3))
 
 
+def test_inputs_and_modules_may_be_on_another_device_than_the_default():
+    words = torch.empty(2, LIMIT, 3, device="meta")
+    assert PAGE.CausalAttention(3, 2, LIMIT).to("meta")(words).shape == (2, LIMIT, 2)
+    assert PAGE.attend(words[0], PAGE.masked.to("meta"))[0].shape == (LIMIT, 3)
+
+
+def test_dropout_takes_the_weights_while_training_and_nothing_in_eval():
+    torch.manual_seed(0)
+    plain, dropping = (PAGE.CausalAttention(3, 2, LIMIT, **options) for options in ({}, {"dropout": 0.5}))
+    dropping.load_state_dict(plain.state_dict())
+    words = torch.randn(4, LIMIT, 3)
+    scores = dropping.to_queries(words) @ dropping.to_keys(words).mT / 2**0.5
+    weights = scores.masked_fill(PAGE.masked, -torch.inf).softmax(dim=-1)
+    torch.manual_seed(1)
+    dropped = F.dropout(weights, 0.5) @ dropping.to_values(words)
+    torch.manual_seed(1)
+    assert torch.allclose(dropping(words), dropped, atol=1e-6)
+    assert torch.equal(dropping.eval()(words), plain(words))
+
+
 # -- the bugs that the page shows ----------------------------------------------------------------
 
 
 def test_a_filled_tensor_thrown_away_lets_the_future_in():
-    forgetful, cases = names("thrown-away").forgetful, p.sizes(T=(LIMIT, LIMIT), E=3)
+    forgetful = attend_each(names("thrown-away").forgetful)
+    cases = p.sizes(T=(2, LIMIT), E=3)
     with pytest.raises(AssertionError, match="may move"):
-        p.reaches_exactly(lambda case: (forgetful, case.randn(case.T, case.E), visible(case)), cases)
+        p.reaches_exactly(
+            lambda case: (lambda tokens: forgetful(tokens[None])[0], case.randn(case.T, case.E), visible(case)), cases
+        )
 
 
-def test_the_three_ways_give_the_softmax_over_the_past():
-    def prove(case):
-        scores = case.randn(case.T, case.T)
-        past = [F.pad(scores[i, : i + 1].softmax(dim=0), (0, case.T - i - 1)) for i in range(case.T)]
-        for weights in names("three-ways").three_ways(scores, PAGE.masked[: case.T, : case.T]):
-            p.close(weights, torch.stack(past))
+def gpt_2(part, causal):
+    """GPT-2 of transformers, tiny, or a block of it, with its causal mask or without, as a function of embeddings."""
+    torch.manual_seed(0)
+    sizes = {"n_embd": 16, "n_head": 2, "n_layer": 2, "n_positions": 8, "vocab_size": 11}
+    model = GPT2Model(GPT2Config(**sizes, bos_token_id=0, eos_token_id=0, attn_implementation="sdpa")).double().eval()
+    for block in model.h:
+        block.attn.is_causal = causal
+    return model.h[0] if part == "block" else lambda tokens: model(inputs_embeds=tokens).last_hidden_state
 
-    p.for_all(p.sizes(T=LIMIT), prove)
+
+@pytest.mark.parametrize("part", ["block", "model"])
+@pytest.mark.parametrize(
+    ("causal", "features", "finds_a_leak"),
+    [(True, 0, False), (False, slice(None), False), (False, 0, True)],
+    ids=["causal", "leaking, all features", "leaking, one feature"],
+)
+@torch.no_grad()
+def test_in_gpt_2_of_transformers_a_leak_is_found_by_a_nudge_of_one_feature_only(part, causal, features, finds_a_leak):
+    model, tokens = gpt_2(part, causal), torch.randn(1, LIMIT, 16, dtype=torch.float64)
+    nudged = tokens.clone()
+    nudged[0, -1, features] += 1
+    earlier = (model(nudged) - model(tokens))[0, :-1].abs().amax(dim=-1)
+    assert (earlier > 1e-9).all() if finds_a_leak else (earlier < 1e-12).all()
 
 
-def test_the_late_way_lets_the_future_in_by_rounding():
-    def late(inputs):
-        return names("three-ways").three_ways(inputs @ inputs.T, PAGE.masked)[0] @ inputs
+@pytest.mark.usefixtures("on_the_cpu")
+@pytest.mark.parametrize("lead", [(), (1,), (1, 1)])
+def test_sdpa_takes_its_fused_kernel_for_four_axes_and_the_math_without_a_warning_for_fewer(lead, recwarn):
+    class Kernels(TorchDispatchMode):
+        fused = False
 
-    nudged = PAGE.inputs.clone()
-    nudged[-1] += 1
-    change = (late(nudged) - late(PAGE.inputs))[:-1].abs()
-    assert 0 < change.max() < 1e-6
+        def __torch_dispatch__(self, function, types, arguments=(), options=None):
+            self.fused |= "flash" in str(function)
+            return function(*arguments, **options or {})
+
+    tokens = torch.zeros(*lead, LIMIT, 8)
+    with Kernels() as kernels:
+        F.scaled_dot_product_attention(tokens, tokens, tokens, is_causal=True)
+    assert kernels.fused == (len(lead) == 2)
+    assert not recwarn.list
 
 
 # -- the claims of the page ----------------------------------------------------------------------
@@ -161,13 +208,17 @@ def test_with_an_empty_mask_the_contexts_are_those_of_the_page_before():
     before = p.page_code("foundations/weighted-average", "contexts")
     assert torch.equal(PAGE.inputs, before.inputs)
     assert torch.equal(names("reduce").full, before.context)
-
-
-def test_a_mask_keeps_the_proportion_of_the_weights_that_are_left():
-    full = p.page_code("foundations/weighted-average", "contexts").weights
     _, causal = PAGE.attend(PAGE.inputs, PAGE.masked)
-    for weights in (full, causal):
+    for weights in (before.weights, causal):
         assert f"{weights[1, 1] / weights[1, 0]:.2f}" == "1.72"
+
+
+def test_the_seeded_head_is_that_of_the_page_before():
+    v2 = p.page_code("foundations/one-head", "v2").SelfAttention_v2
+    torch.manual_seed(789)
+    head, cell = v2(3, 2), names("three-ways")
+    assert torch.equal(head.W_query.weight, cell.to_queries.weight)
+    assert torch.equal(head.W_key.weight, cell.to_keys.weight)
 
 
 def test_the_bars_of_the_picture_are_the_scores_and_the_weights_of_token_3():
@@ -223,54 +274,61 @@ def test_the_solution_and_the_bias_of_torch_give_the_newest_rows_of_a_full_pass(
     p.equals_reference(on_a_cache(attn_mask), full, p.sizes(Tq=4, earlier=(0, 3), D=3).map(build))
 
 
-def triangle(q, k, offset=1, dtype=torch.bool):
+def triangle(q, k, device=None, offset=1, dtype=torch.bool):
     """True from `offset` keys beyond the place of the query on."""
-    return torch.ones(q, k, dtype=dtype).triu(k - q + offset)
+    return torch.ones(q, k, dtype=dtype, device=device).triu(k - q + offset)
 
 
-def top_left(q, k):
-    return torch.ones(q, k, dtype=torch.bool).triu(1)
+def top_left(q, k, device=None):
+    return torch.ones(q, k, dtype=torch.bool, device=device).triu(1)
 
 
-def nothing(q, k):
-    return torch.zeros(q, k, dtype=torch.bool)
+def nothing(q, k, device=None):
+    return torch.zeros(q, k, dtype=torch.bool, device=device)
+
+
+def compared(q, k, device=None):
+    return torch.arange(k, device=device) > torch.arange(k - q, k, device=device)[:, None]
+
+
+def one_by_one(q, k, device=None):
+    return torch.tensor([[j > i + k - q for j in range(k)] for i in range(q)], device=device)
 
 
 RIGHT = {
     "triangle": triangle,
-    "rows of a square": lambda q, k: top_left(k, k)[k - q :],
-    "positions compared": lambda q, k: torch.arange(k) > torch.arange(k - q, k)[:, None],
-    "two loops": lambda q, k: torch.tensor([[j > i + k - q for j in range(k)] for i in range(q)]),
-    "what is not below": lambda q, k: ~torch.ones(q, k, dtype=torch.bool).tril(k - q),
+    "rows of a square": lambda q, k, device: top_left(k, k, device)[k - q :],
+    "positions compared": compared,
+    "two loops": one_by_one,
+    "what is not below": lambda q, k, device: ~torch.ones(q, k, dtype=torch.bool, device=device).tril(k - q),
 }
 WRONG = {
-    "returns None": lambda q, k: None,
-    "a nested list": lambda q, k: triangle(q, k).tolist(),
-    "raises": lambda q, k: top_left(q, k)[k + 1],
-    "a square of the keys": lambda q, k: top_left(k, k),
-    "transposed": lambda q, k: top_left(k, q).triu(k - q + 1),
-    "a batch axis": lambda q, k: triangle(q, k)[None],
-    "floats 0 and 1": lambda q, k: triangle(q, k, dtype=torch.float32),
-    "floats 0 and minus infinity": lambda q, k: torch.zeros(q, k).masked_fill(triangle(q, k), -torch.inf),
-    "integers": lambda q, k: triangle(q, k, dtype=torch.int64),
-    "polarity inverted": lambda q, k: ~triangle(q, k),
+    "returns None": lambda q, k, device: None,
+    "a nested list": lambda q, k, device: triangle(q, k).tolist(),
+    "a numpy array": lambda q, k, device: triangle(q, k, "cpu").numpy(),
+    "the default device": lambda q, k, device: triangle(q, k),
+    "the CPU": lambda q, k, device: triangle(q, k, "cpu"),
+    "a square of the keys": lambda q, k, device: top_left(k, k, device),
+    "transposed": lambda q, k, device: top_left(k, q, device).triu(k - q + 1),
+    "a batch axis": lambda q, k, device: triangle(q, k, device)[None],
+    "floats 0 and 1": lambda q, k, device: triangle(q, k, device, dtype=torch.float32),
+    "a bias": lambda q, k, device: torch.zeros(q, k, device=device).masked_fill(triangle(q, k, device), -torch.inf),
+    "integers": lambda q, k, device: triangle(q, k, device, dtype=torch.int64),
+    "polarity inverted": lambda q, k, device: ~triangle(q, k, device),
     "top left": top_left,
-    "token itself hidden": lambda q, k: triangle(q, k, offset=0),
-    "one token of the future visible": lambda q, k: triangle(q, k, offset=2),
-    "the wrong side": lambda q, k: torch.ones(q, k, dtype=torch.bool).triu(q - k + 1),
-    "the past hidden": lambda q, k: torch.ones(q, k, dtype=torch.bool).tril(k - q - 1),
+    "token itself hidden": lambda q, k, device: triangle(q, k, device, offset=0),
+    "one token of the future visible": lambda q, k, device: triangle(q, k, device, offset=2),
+    "the wrong side": lambda q, k, device: triangle(q, k, device, offset=2 * (q - k) + 1),
     "nothing hidden": nothing,
-    "everything hidden": lambda q, k: ~nothing(q, k),
-    "top left but for one query": lambda q, k: nothing(q, k) if q == 1 else top_left(q, k),
-    "top left between one query and all": lambda q, k: top_left(q, k) if 1 < q < k else triangle(q, k),
-    "rows flipped": lambda q, k: triangle(q, k).flip(0),
-    "columns flipped": lambda q, k: triangle(q, k).flip(1),
-    "offset k // q": lambda q, k: torch.ones(q, k, dtype=torch.bool).triu(k // q),
-    "offset k - 1": lambda q, k: torch.ones(q, k, dtype=torch.bool).triu(k - 1),
-    "an offset of three at most": lambda q, k: torch.ones(q, k, dtype=torch.bool).triu(min(k - q, 3) + 1),
-    "six keys at most": lambda q, k: top_left(6, 6)[k - q : k, :k],
-    "last row only": lambda q, k: torch.cat([nothing(q - 1, k), top_left(1, k).triu(k)]),
-    "a numpy array": lambda q, k: triangle(q, k).numpy(),
+    "everything hidden": lambda q, k, device: ~nothing(q, k, device),
+    "top left but for one query": lambda q, k, device: (nothing if q == 1 else top_left)(q, k, device),
+    "top left between one query and all": lambda q, k, device: (top_left if 1 < q < k else triangle)(q, k, device),
+    "rows flipped": lambda q, k, device: triangle(q, k, device).flip(0),
+    "columns flipped": lambda q, k, device: triangle(q, k, device).flip(1),
+    "offset k // q": lambda q, k, device: torch.ones(q, k, dtype=torch.bool, device=device).triu(k // q),
+    "an offset of three at most": lambda q, k, device: triangle(q, k, device, offset=min(k - q, 3) - (k - q) + 1),
+    "six keys at most": lambda q, k, device: top_left(6, 6, device)[k - q : k, :k],
+    "last row only": lambda q, k, device: torch.cat([nothing(q - 1, k, device), triangle(1, k, device)]),
 }
 
 
