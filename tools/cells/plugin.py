@@ -7,6 +7,7 @@ needs another device than the one at hand is skipped, and listed with its reason
 """
 
 import functools
+import itertools
 import linecache
 import os
 from dataclasses import replace
@@ -152,6 +153,9 @@ class SnippetFile(codeblocks.MarkdownFile):
 
 
 class Test(pytest.Item):
+    def reportinfo(self):
+        return self.path, 0, self.name  # a test that is skipped must have a line
+
     def repr_failure(self, excinfo):
         """The sentence of a broken rule, or the traceback into a cell; for an error of ours, what pytest says."""
         return str(excinfo.value) if isinstance(excinfo.value, SourceError) else super().repr_failure(excinfo)
@@ -204,9 +208,6 @@ class CellTest(Test):
     def error(self, words):
         return SourceError(f"{self.cell.path}:{self.cell.fence}: the cell {self.name!r} {words}")
 
-    def reportinfo(self):
-        return self.path, self.cell.fence - 1, self.name
-
 
 class NotebookTest(Test):
     """All cells of a file, one after the other in one namespace. Here every shape comment must be executed."""
@@ -226,18 +227,13 @@ class NotebookTest(Test):
             raise SourceError(f"{min(unchecked)}: no cell runs this line, so its shape comment is never checked")
         file.passed.add(self.name)
 
-    def reportinfo(self):
-        return self.path, None, self.name
-
 
 def refuse_equal_sizes(namespace, path):
     """`SourceError` where two letters of the legend stand for one number."""
-    letters = {}
-    for name in sorted(LEGEND & namespace.keys()):
-        if type(namespace[name]) is int:
-            other = letters.setdefault(namespace[name], name)
-            if other != name:
-                raise SourceError(f"{path}: {other} and {name} are both {namespace[name]}; a swapped axis could hide")
+    sizes = {name: namespace[name] for name in sorted(LEGEND) if type(namespace.get(name)) is int}
+    for one, other in itertools.combinations(sizes, 2):
+        if sizes[one] == sizes[other]:
+            raise SourceError(f"{path}: {one} and {other} are both {sizes[one]}; a swapped axis could hide")
 
 
 # -- writing what was found ----------------------------------------------------------------------

@@ -228,7 +228,6 @@ def read_includes(page: str | Path, read: Reader = read_text) -> list[Include]:
 
 def resolve(page: str | Path, snippets: str | Path, read: Reader = read_text) -> list[Cell]:
     """The cells that a page shows, in order; `SourceError` names an include whose file or cell is not there."""
-    read = functools.cache(read)
     return [
         find(Path(snippets, f"{include.slug}.md"), include.name, f"{page}:{include.line}", read)
         for include in read_includes(page, read)
