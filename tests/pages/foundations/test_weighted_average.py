@@ -1,19 +1,30 @@
 """Attention is a weighted average: the page's code against PyTorch, the three equations, and what the page claims."""
 
 import math
+import warnings
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tests.pages import properties as p
 from tests.pages.exercise import Exercise
 
 SLUG = "foundations/weighted-average"
 SOLUTION, PAGE = p.page_code(SLUG, "solution"), p.page_code(SLUG, "columns")
-CASES = p.sizes(Tq=5, Tk=6, E=4).map(lambda case: (case.randn(case.Tq, case.E), case.randn(case.Tk, case.E)))
 TOKENS = p.sizes(T=(2, 6), E=4).map(lambda case: 2 * case.randn(case.T, case.E))
+
+
+def counted(case):
+    """Queries, tokens, and how often each token stands: from 0 to 3 times, the last one at least once."""
+    counts = (2 * case.randn(case.Tk).abs()).long().clamp(max=3)
+    counts[-1] += 1
+    return case.randn(case.Tq, case.E), case.randn(case.Tk, case.E), counts
+
+
+CASES = p.sizes(Tq=5, Tk=6, E=4).map(counted)
 
 # -- references ----------------------------------------------------------------------------------
 
@@ -45,29 +56,8 @@ def multihead_attention(queries, inputs):
 REFERENCES = [by_the_equations, sdpa, multihead_attention]
 
 
-@pytest.mark.parametrize("reference", REFERENCES)
-def test_the_solution_is_what_an_independent_reference_computes(reference):
-    p.equals_reference(lambda case: SOLUTION.attend(*case), lambda case: reference(*case), CASES)
-
-
-@pytest.mark.parametrize("reference", REFERENCES)
-def test_the_contexts_of_the_page_are_what_an_independent_reference_computes(reference):
-    p.equals_reference(contexts, lambda tokens: reference(tokens, tokens), TOKENS)
-
-
-def test_one_query_alone_gets_the_row_that_all_queries_together_give_it():
-    p.equals_reference(lambda tokens: p.page_code(SLUG, "context", tokens=tokens).context, one_row, TOKENS)
-
-
-def test_the_matrix_of_scores_holds_what_two_loops_compute():
-    def prove(tokens):
-        matrix = p.page_code(SLUG, "matrix", tokens=tokens.float())
-        lists = tokens.float().tolist()
-        loops = torch.tensor([[sum(x * y for x, y in zip(one, other)) for other in lists] for one in lists])
-        p.close(matrix.scores, loops, 1e-5)
-        assert torch.allclose(matrix.looped, matrix.scores)
-
-    p.for_all(TOKENS, prove)
+def repeated(inputs, counts):
+    return inputs.repeat_interleave(counts, dim=0)
 
 
 def contexts(tokens, bug=None):
@@ -75,76 +65,73 @@ def contexts(tokens, bug=None):
     return p.page_code(SLUG, "contexts", bug, tokens).context
 
 
-def one_row(tokens):
-    return sdpa(tokens[1:2], tokens)[0]
+@pytest.mark.parametrize("reference", REFERENCES)
+def test_the_contexts_of_the_page_are_what_an_independent_reference_computes(reference):
+    p.equals_reference(contexts, lambda tokens: reference(tokens, tokens), TOKENS)
 
 
-# -- what holds for `attend(queries, inputs)`, the solution of the exercise ------------------------
+@pytest.mark.parametrize("reference", REFERENCES)
+def test_the_solution_is_what_an_independent_reference_computes_for_the_repeated_tokens(reference):
+    p.equals_reference(lambda case: attend(*case), lambda case: reference(case[0], repeated(*case[1:])), CASES)
 
 
-def equals_sdpa(attend):
-    p.equals_reference(lambda case: attend(*case), lambda case: sdpa(*case), CASES)
+def test_one_query_alone_gets_the_row_that_all_queries_together_give_it():
+    p.equals_reference(
+        lambda tokens: p.page_code(SLUG, "context", tokens=tokens).context,
+        lambda tokens: sdpa(tokens[1:2], tokens)[0],
+        TOKENS,
+    )
 
 
-def one_query_at_a_time(attend):
-    p.steps_equal_whole(lambda case, i: attend(case[0][i : i + 1], case[1]), lambda case: attend(*case), CASES)
+def test_two_loops_give_the_matrix_of_scores():
+    def prove(tokens):
+        tokens = tokens.float()
+        p.close(p.page_code(SLUG, "loops", tokens=tokens).looped, tokens @ tokens.T, 1e-5)
+
+    p.for_all(TOKENS, prove)
 
 
-def the_average_of_ones_is_one(attend):
-    """The last entry of every query is 0 and that of every token is 1, so it has no part in the scores."""
-
-    def last_column(case):
-        queries, inputs = case
-        zeros, ones = torch.zeros_like(queries[:, :1]), torch.ones_like(inputs[:, :1])
-        return attend(torch.cat([queries, zeros], dim=1), torch.cat([inputs, ones], dim=1))[:, -1]
-
-    p.equals_reference(last_column, lambda case: torch.ones_like(case[0][:, 0]), CASES)
+# -- the solution ----------------------------------------------------------------------------------
 
 
-def blind_to_order(attend):
-    p.equals_reference(lambda case: attend(case[0], case[1].flip(0)), lambda case: attend(*case), CASES)
+def attend(queries, inputs, counts):
+    """The solution, with the logarithm of the counts as exact as float64; the page takes integers."""
+    return SOLUTION.attend(queries, inputs, counts.double())
 
 
-def every_row_reaches_every_token(attend):
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_solution_takes_integers_and_keeps_the_dtype(dtype):
+    torch.manual_seed(0)
+    queries, inputs, counts = torch.randn(2, 3, dtype=dtype), torch.randn(4, 3, dtype=dtype), torch.arange(4)
+    context = SOLUTION.attend(queries, inputs, counts)
+    torch.testing.assert_close(context, sdpa(queries, repeated(inputs, counts)))
+
+
+def test_the_solution_runs_on_another_device_than_the_default():
+    queries, inputs, counts = (torch.ones(*shape, device="meta") for shape in ((2, 3), (4, 3), (4,)))
+    assert SOLUTION.attend(queries, inputs, counts).is_meta
+
+
+def test_a_token_with_count_0_has_no_influence():
     def function(case):
-        queries, inputs = case
-        return lambda inputs: attend(queries, inputs), inputs, torch.ones(len(queries), len(inputs), dtype=torch.bool)
+        queries, inputs, counts = case
+        mask = (counts > 0).expand(len(queries), -1)
+        return lambda inputs: attend(queries, inputs, counts), inputs, mask
 
     p.reaches_exactly(function, CASES)
 
 
-def a_query_moves_its_own_row(attend):
-    def function(case):
-        queries, inputs = case
-        several = torch.cat([inputs, inputs + 1])  # with a single token the weight is 1, whatever the query
-        return lambda queries: attend(queries, several), queries, torch.eye(len(queries), dtype=torch.bool)
-
-    p.reaches_exactly(function, CASES)
+def test_the_solution_is_stateless_and_finite_for_large_scores():
+    p.stateless(lambda case: (attend, case, [tensor.flip(0) for tensor in case[:1]] + [*case[1:]]), CASES)
+    p.finite_rows(lambda case: attend(1e4 * case[0], *case[1:]), CASES)
 
 
-def stateless(attend):
-    p.stateless(lambda case: (attend, case, [tensor.flip(0) for tensor in case]), CASES)
-
-
-def finite_for_large_scores(attend):
-    p.finite_rows(lambda case: attend(1e4 * case[0], case[1]), CASES)
-
-
-PROPERTIES = [
-    equals_sdpa,
-    one_query_at_a_time,
-    the_average_of_ones_is_one,
-    blind_to_order,
-    every_row_reaches_every_token,
-    a_query_moves_its_own_row,
-    stateless,
-    finite_for_large_scores,
-]
-
-
-@pytest.mark.parametrize("holds", PROPERTIES)
-def test_the_solution_has_the_property(holds):
-    holds(SOLUTION.attend)
+def test_one_more_token_shrinks_all_old_weights_by_the_same_factor():
+    tokens = PAGE.inputs
+    before, after = (p.page_code(SLUG, "contexts", tokens=some).weights[1] for some in (tokens, tokens[[*range(6), 5]]))
+    factor = after[:6] / before
+    assert factor.max() < 1
+    torch.testing.assert_close(factor, factor[:1].expand(6))
 
 
 # -- the claims of the page ----------------------------------------------------------------------
@@ -163,8 +150,8 @@ def with_ones(tokens):
 @pytest.mark.parametrize("bug", SQUARE_BUGS)
 def test_values_of_one_show_the_column_sums_where_a_column_is_taken_for_an_average(bug):
     def prove(tokens):
-        ones, sums = torch.ones(len(tokens), dtype=torch.float64), page_weights(tokens).sum(dim=0)
-        p.close(contexts(with_ones(tokens))[:, -1], ones)
+        sums = p.page_code(SLUG, "contexts", tokens=tokens).weights.sum(dim=0)
+        p.close(contexts(with_ones(tokens))[:, -1], torch.ones_like(sums))
         p.close(contexts(with_ones(tokens), SQUARE_BUGS[bug])[:, -1], sums)
 
     p.for_all(TOKENS, prove)
@@ -176,11 +163,23 @@ def test_a_column_taken_for_an_average_fits_every_square_and_equals_no_reference
         p.equals_reference(lambda tokens: contexts(tokens, SQUARE_BUGS[bug]), lambda x: sdpa(x, x), TOKENS)
 
 
-def test_a_transpose_too_many_raises_where_there_are_more_queries_than_tokens():
-    attend = p.page_code(SLUG, "solution", ("solution", {"weights @": "weights.T @"})).attend
-    attend(torch.randn(4, 3), torch.randn(4, 3))
+def test_with_more_queries_than_tokens_a_wrong_transpose_raises_and_a_wrong_dim_does_not():
+    scores, inputs = torch.randn(5, 4), torch.randn(4, 3)
     with pytest.raises(RuntimeError, match="cannot be multiplied"):
-        attend(torch.randn(5, 3), torch.randn(4, 3))
+        torch.softmax(scores, dim=-1).T @ inputs
+    assert (torch.softmax(scores, dim=0) @ inputs).shape == (5, 3)
+
+
+def test_both_tests_hold_for_every_average_and_for_the_weights_of_another_query():
+    def prove(tokens):
+        lowest, highest = tokens.aminmax(dim=0)
+        weights = p.page_code(SLUG, "contexts", tokens=tokens).weights
+        for used in (weights, weights.flip(0)):
+            p.close(used.sum(dim=-1), torch.ones_like(used[0]))
+            found = used @ tokens
+            assert ((lowest - 1e-12 <= found) & (found <= highest + 1e-12)).all()
+
+    p.for_all(TOKENS, prove)
 
 
 @pytest.mark.parametrize("language", p.languages(SLUG))
@@ -190,30 +189,9 @@ def test_the_first_score_adds_up_as_the_page_writes_it(language):
     assert line in (p.ROOT / "docs" / language / f"{SLUG}.md").read_text(encoding="utf-8")
 
 
-def test_a_context_never_leaves_the_range_of_the_tokens():
-    def prove(tokens):
-        lowest, highest = tokens.aminmax(dim=0)
-        found = contexts(tokens)
-        assert ((lowest - 1e-12 <= found) & (found <= highest + 1e-12)).all()
-
-    p.for_all(TOKENS, prove)
-
-
-def test_every_row_of_weights_adds_up_to_one():
-    p.equals_reference(lambda x: page_weights(x).sum(dim=-1), lambda x: torch.ones(len(x), dtype=torch.float64), TOKENS)
-
-
-def test_the_range_of_the_tokens_does_not_betray_the_wrong_context_of_the_page():
-    wrong, inputs = PAGE.wrong[1], PAGE.inputs
-    assert ((inputs.amin(dim=0) <= wrong) & (wrong <= inputs.amax(dim=0))).all()
-
-
-def test_the_scores_of_the_page_are_symmetric_and_its_weights_are_not():
-    assert torch.equal(PAGE.scores, PAGE.scores.T)
+def test_the_scores_of_the_page_are_symmetric_and_its_weights_are_neither_that_nor_zero():
+    assert torch.equal(PAGE.inputs @ PAGE.inputs.T, (PAGE.inputs @ PAGE.inputs.T).T)
     assert not torch.allclose(PAGE.weights, PAGE.weights.T, atol=0.01)
-
-
-def test_no_weight_of_the_page_is_zero():
     assert (PAGE.weights > 0).all()
 
 
@@ -222,82 +200,99 @@ def test_a_number_added_to_all_scores_of_a_query_changes_no_weight():
     p.equals_reference(lambda x: contexts(x, added), contexts, TOKENS)
 
 
-def test_scale_zero_is_the_mean_and_a_large_scale_is_a_lookup():
-    inputs = PAGE.inputs
-    mean = F.scaled_dot_product_attention(inputs, inputs, inputs, scale=0.0)
-    torch.testing.assert_close(mean, inputs.mean(dim=0).expand(6, 3))
-    sharp = F.scaled_dot_product_attention(inputs, inputs, inputs, scale=10_000.0)
-    assert torch.equal(sharp[1], inputs[1])
+def test_the_order_of_the_tokens_changes_no_context():
+    p.equals_reference(lambda tokens: contexts(tokens.flip(0)).flip(0), contexts, TOKENS)
 
 
-def page_weights(tokens):
-    return p.page_code(SLUG, "contexts", tokens=tokens).weights
+def test_scale_zero_gives_equal_weights_and_a_huge_scale_one_weight():
+    scores = PAGE.inputs @ PAGE.inputs[1]
+    torch.testing.assert_close(torch.softmax(0 * scores, dim=-1), torch.full((6,), 1 / 6))
+    assert torch.softmax(10_000 * scores, dim=-1).tolist() == [0, 1, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("axes", [2, 3, 4])
+def test_a_fused_kernel_wants_four_axes(on_the_cpu, axes):
+    tokens = PAGE.inputs.cpu()[(None,) * (axes - 2)]
+    with warnings.catch_warnings(record=True) as caught, sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        warnings.simplefilter("always")
+        if axes == 4:
+            F.scaled_dot_product_attention(tokens, tokens, tokens)
+            return
+        with pytest.raises(RuntimeError, match="No available kernel"):
+            F.scaled_dot_product_attention(tokens, tokens, tokens)
+    words = "All fused kernels requires query, key and value to be 4 dimensional"
+    assert any(words in str(warning.message) for warning in caught)
 
 
 # -- the exercise --------------------------------------------------------------------------------
 
 
-def weigh(queries, inputs):
-    return torch.softmax(queries @ inputs.T, dim=-1)
+def scores(queries, inputs, counts):
+    return queries @ inputs.T + counts.to(queries.dtype).log()
 
 
-def right(queries, inputs):
-    return weigh(queries, inputs) @ inputs
+def exponentials(queries, inputs, counts):
+    return (queries @ inputs.T).exp() * counts
 
 
-def shifted(scores):
-    return scores - scores.amax(dim=-1, keepdim=True)
+def right(queries, inputs, counts):
+    return torch.softmax(scores(queries, inputs, counts), dim=-1) @ inputs
 
 
-def unit(vectors):
-    return F.normalize(vectors, dim=-1)
+def shifted(queries, inputs, counts):
+    visible = (queries @ inputs.T).masked_fill(counts == 0, -torch.inf)
+    return (visible - visible.amax(dim=-1, keepdim=True)).exp() * counts
+
+
+def changes(name):
+    def answer(queries, inputs, counts):
+        context = right(queries, inputs, counts)
+        {"queries": queries, "inputs": inputs, "counts": counts}[name].data.zero_()
+        return context
+
+    return answer
 
 
 RIGHT = {
-    "two matrix products": right,
-    "one call": sdpa,
-    "one query after the other": lambda q, x: torch.stack([sum(a * t for a, t in zip(weigh(r, x), x)) for r in q]),
-    "einsum": lambda q, x: torch.einsum("ij,jd->id", torch.einsum("id,jd->ij", q, x).softmax(-1), x),
-    "the largest score subtracted": lambda q, x: F.normalize(shifted(q @ x.T).exp(), p=1, dim=-1) @ x,
-    "columns, both times": lambda q, x: torch.softmax(x @ q.T, 0).T @ x,
+    "logarithms added": right,
+    "tokens repeated": lambda q, x, n: sdpa(q, repeated(x, n)),
+    "one call with a bias": lambda q, x, n: F.scaled_dot_product_attention(q, x, x, n.to(q.dtype).log()[None], scale=1),
+    "one query after the other": lambda q, x, n: torch.cat([right(row[None], x, n) for row in q]),
+    "the largest score subtracted": lambda q, x, n: F.normalize(shifted(q, x, n), p=1, dim=-1) @ x,
 }
 WRONG = {
-    "returns None": lambda q, x: None,
-    "weights transposed": lambda q, x: weigh(q, x).T @ x,
-    "raises": lambda q, x: q @ x,
-    "context and weights": lambda q, x: (right(q, x), weigh(q, x)),
-    "the weights": weigh,
-    "the scores": lambda q, x: q @ x.T,
-    "softmax over the queries": lambda q, x: torch.softmax(q @ x.T, dim=0) @ x,
-    "softmax over all scores": lambda q, x: (q @ x.T).flatten().softmax(0).view(len(q), len(x)) @ x,
-    "no softmax": lambda q, x: q @ x.T @ x,
-    "divided by the sum of the scores": lambda q, x: q @ x.T / (q @ x.T).sum(-1, keepdim=True) @ x,
-    "absolute scores": lambda q, x: (q @ x.T).abs() / (q @ x.T).abs().sum(-1, keepdim=True) @ x,
-    "exponentials not divided": lambda q, x: (q @ x.T).exp() @ x,
-    "exponentials that overflow": lambda q, x: (q @ x.T).exp() / (q @ x.T).exp().sum(-1, keepdim=True) @ x,
-    "scaled": lambda q, x: F.scaled_dot_product_attention(q, x, x),
-    "softmax twice": lambda q, x: weigh(q, x).softmax(-1) @ x,
-    "plain mean": lambda q, x: x.mean(0).expand(len(q), -1),
-    "best match only": lambda q, x: x[(q @ x.T).argmax(-1)],
-    "divided by the number of tokens": lambda q, x: right(q, x) / len(x),
-    "transposed where square": lambda q, x: weigh(q, x).T @ x if len(q) == len(x) else right(q, x),
-    "scores reshaped, not transposed": lambda q, x: (x @ q.T).reshape(len(q), len(x)).softmax(-1) @ x,
-    "averages of the queries": lambda q, x: right(q, q),
-    "tokens ask": lambda q, x: right(x, x)[:1].expand(len(q), -1),
-    "first query only": lambda q, x: right(q[:1], x).expand(len(q), -1),
-    "causal": lambda q, x: F.scaled_dot_product_attention(q, x, x, scale=1.0, is_causal=True),
-    "last token left out": lambda q, x: right(q, x[:-1]),
-    "query added": lambda q, x: q + right(q, x),
-    "distances": lambda q, x: torch.softmax(-torch.cdist(q, x), -1) @ x,
-    "cosines": lambda q, x: weigh(unit(q), unit(x)) @ x,
-    "float64": lambda q, x: right(q.double(), x.double()),
-    "integers": lambda q, x: right(q, x).long(),
-    "a list": lambda q, x: right(q, x).tolist(),
-    "context transposed": lambda q, x: right(q, x).T,
-    "squeezed": lambda q, x: right(q, x).squeeze(),
-    "rounded weights": lambda q, x: (weigh(q, x) * 100).round() / 100 @ x,
-    "sigmoid": lambda q, x: (q @ x.T).sigmoid() @ x,
-    "negative scores cut off": lambda q, x: (q @ x.T).relu().softmax(-1) @ x,
+    "returns None": lambda q, x, n: None,
+    "context and weights": lambda q, x, n: (right(q, x, n), scores(q, x, n).softmax(-1)),
+    "a list": lambda q, x, n: right(q, x, n).tolist(),
+    "counts ignored": lambda q, x, n: sdpa(q, x),
+    "only zeros heeded": lambda q, x, n: right(q, x, (n > 0).long()),
+    "zeros not heeded": lambda q, x, n: right(q, x, n.clamp(min=1)),
+    "zeros almost heeded": lambda q, x, n: right(q, x, n + 1e-9),
+    "zeros filled with -100": lambda q, x, n: (q @ x.T + n.to(q.dtype).log().clamp(min=-100)).softmax(-1) @ x,
+    "logarithm of one more": lambda q, x, n: right(q, x, n + 1),
+    "counts added": lambda q, x, n: (q @ x.T + n).softmax(-1) @ x,
+    "scores multiplied": lambda q, x, n: (q @ x.T * n).softmax(-1) @ x,
+    "weights multiplied, not divided again": lambda q, x, n: (q @ x.T).softmax(-1) * n @ x,
+    "weights multiplied, divided by the counts": lambda q, x, n: (q @ x.T).softmax(-1) * n / n.sum() @ x,
+    "tokens multiplied": lambda q, x, n: sdpa(q, x * n[:, None]),
+    "divided by the number of tokens": lambda q, x, n: right(q, x, n) / len(x),
+    "exponentials that overflow": lambda q, x, n: F.normalize(exponentials(q, x, n), p=1, dim=-1) @ x,
+    "exponentials not divided": lambda q, x, n: exponentials(q, x, n) @ x,
+    "scaled": lambda q, x, n: F.scaled_dot_product_attention(q, x, x, n.to(q.dtype).log()[None]),
+    "softmax over the queries": lambda q, x, n: scores(q, x, n).softmax(0) @ x,
+    "weights transposed where square": lambda q, x, n: (
+        scores(q, x, n).softmax(-1).T @ x if len(q) == len(x) else right(q, x, n)
+    ),
+    "no softmax": lambda q, x, n: q @ x.T * n @ x,
+    "counts of queries": lambda q, x, n: (q @ x.T + n.to(q.dtype).log()[: len(q), None]).softmax(-1) @ x,
+    "three numbers wide": lambda q, x, n: right(q[:, :3], x[:, :3], n),
+    "float32": lambda q, x, n: right(q.float(), x.float(), n),
+    "detached": lambda q, x, n: right(q.detach(), x.detach(), n).requires_grad_(),
+    "weights detached": lambda q, x, n: scores(q, x, n).softmax(-1).detach() @ x,
+    "queries detached": lambda q, x, n: right(q.detach(), x, n),
+    "queries changed": changes("queries"),
+    "tokens changed": changes("inputs"),
+    "counts changed": changes("counts"),
 }
 
 
