@@ -39,4 +39,4 @@ class Exercise:
 
     def test_the_page_states_how_many_wrong_answers_the_check_was_tried_on(self, language):
         assert len(self.WRONG) >= 10
-        assert p.numbers_of_the_exercise(self.SLUG, language, self.PART) == {len(self.WRONG)}
+        assert len(self.WRONG) in p.numbers_of_the_exercise(self.SLUG, language, self.PART)

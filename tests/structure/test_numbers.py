@@ -94,12 +94,12 @@ COMPUTED = {  # page: {a decimal that none of its cells prints: how it follows f
         "88.7": lambda: LARGEST,
         "11.1": lambda: f"{math.log(torch.finfo(torch.float16).max):.1f}",
     },
-    "foundations/scale": {"0.01": lambda: f"{0.30 / 32:.2f}"},
+    "foundations/scale": {"0.005": lambda: f"{0.17468 / 32:.3f}"},
     "practice/capstone": {"88.7": lambda: LARGEST},
 }
 FROM_ELSEWHERE = {  # page: {a decimal that nothing here computes: where it comes from}
     "foundations/softmax": {"151.29": "the report that the sentence links to"},
-    "foundations/scale": {"0.86": "the report that the sentence links to"},
+    "foundations/scale": {"0.86": "the report that the sentence links to", "0.04": "the same"},
     "foundations/causal": {"1.7": "the paper that the sentence links to", "1.8": "the same paper"},
     "masks/polarity": {"0.41": "an answer that tests/pages/masks/test_polarity.py computes"},
     "practice/capstone": {"0.5": "a rate that the probe does not take"},

@@ -85,19 +85,6 @@ def random_scores_have_a_spread_of_1(attend):
         assert 0.9 < (scores - scores.mean(dim=-1, keepdim=True)).std() < 1.1
 
 
-def scale_0_gives_the_plain_mean(attend):
-    p.equals_reference(
-        lambda case: attend(*case, 0.0), lambda case: case[2].mean(dim=0).expand(len(case[0]), -1), CASES
-    )
-
-
-def the_average_of_ones_is_one(attend):
-    def ones(case):
-        return attend(case[0], case[1], torch.ones_like(case[2]))
-
-    p.equals_reference(ones, lambda case: torch.ones(len(case[0]), case[2].shape[1], dtype=torch.float64), CASES)
-
-
 def stateless(attend):
     p.stateless(lambda case: (attend, case, [tensor.flip(0) for tensor in case]), CASES)
 
@@ -110,8 +97,6 @@ PROPERTIES = [
     equals_sdpa_by_default,
     equals_sdpa_for_a_given_scale,
     random_scores_have_a_spread_of_1,
-    scale_0_gives_the_plain_mean,
-    the_average_of_ones_is_one,
     stateless,
     finite_for_large_scores,
 ]
@@ -135,34 +120,32 @@ def drawn(*shape):
 
 @pytest.fixture(scope="module")
 def saturation():
-    """The rows of the cell, the Jacobians by automatic differentiation; and the weights, largest first, of each."""
-    jacobian = torch.func.vmap(torch.func.jacrev(lambda row: row.softmax(dim=0)))
+    """By width and scale: the weights of 2000 queries, the largest first, from the numbers that the cell draws."""
     torch.manual_seed(0)
-    rows, bars = [], []
+    rows = {}
     for width in (4, 64, 1024):
         queries, keys = torch.randn(2000, 1, width), torch.randn(2000, 16, width)
         products = torch.einsum("bd,btd->bt", queries[:, 0], keys).double()
-        for scale in (1.0, 1 / math.sqrt(width)):
-            weights, largest_first = (products * scale).softmax(dim=-1), {"dim": -1, "descending": True}
-            slopes = jacobian(products * scale).flatten(1).norm(dim=1)
-            largest = weights.max(dim=-1).values
-            share = 100 * len([None for weight in largest.tolist() if weight > 0.99]) / 2000
-            rows.append([width, scale, largest.mean(), share, slopes.sort().values[999]])
-            bars.append(weights.sort(**largest_first).values.mean(dim=0).tolist())
-    return rows, bars
+        for scale in (1.0, width**-0.5):
+            rows[width, scale] = (products * scale).softmax(dim=-1).sort(dim=-1, descending=True).values
+    return rows
 
 
 def test_three_queries_in_four_have_settled_and_with_the_scale_none_has(saturation):
-    share = {(width, scale): above for width, scale, _, above, _ in saturation[0]}
-    assert share[1024, 1.0] > 75
-    assert [share[width, width**-0.5] for width in (4, 64, 1024)] == [0, 0, 0]
+    above = {key: (rows[:, 0] > 0.99).double().mean().item() for key, rows in saturation.items()}
+    assert f"{above[1024, 1.0]:.0%}" == "77%"
+    assert f"{saturation[1024, 1.0][:, 0].mean():.2f}" == "0.96"
+    assert [above[width, width**-0.5] for width in (4, 64, 1024)] == [0, 0, 0]
 
 
-def test_the_gradient_that_reaches_the_queries_is_hundreds_of_times_larger_with_the_scale(saturation):
-    slope = {(width, scale): median for width, scale, _, _, median in saturation[0]}
-    reaches = slope[1024, 1 / 32] / 32
-    assert f"{reaches:.2f}" == "0.01"
-    assert 200 < reaches / slope[1024, 1.0] < 1000
+def test_the_derivative_of_a_weight_is_what_the_page_says_and_hundreds_of_times_larger_with_the_scale(saturation):
+    scores = torch.randn(6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    weights = scores.softmax(dim=0)
+    p.close(torch.func.jacrev(lambda row: row.softmax(dim=0))(scores).diagonal(), weights * (1 - weights))
+    slopes = {key: (rows[:, 0] * (1 - rows[:, 0])).sort().values[999] for key, rows in saturation.items()}
+    reaches = slopes[1024, 1 / 32] / 32
+    assert f"{reaches:.3f}" == "0.005"
+    assert 200 < reaches / slopes[1024, 1.0] < 1000
 
 
 def test_the_picture_shows_the_weights_of_the_cell(saturation):
@@ -172,9 +155,9 @@ def test_the_picture_shows_the_weights_of_the_cell(saturation):
     for x, y, height in bars:
         panels.setdefault((round(float(y) + float(height)), float(x) > 550), []).append(float(height) / 76)
     assert len(panels) == 6
-    for panel, expected in zip(panels.values(), saturation[1]):
+    for panel, rows in zip(panels.values(), saturation.values()):
         missing = [0.0] * (16 - len(panel))
-        assert panel + missing == pytest.approx(expected, abs=1e-3)
+        assert panel + missing == pytest.approx(rows.mean(dim=0).tolist(), abs=1e-3)
 
 
 def test_scale_1_gives_the_contexts_of_the_page_before():
@@ -183,26 +166,11 @@ def test_scale_1_gives_the_contexts_of_the_page_before():
     assert torch.equal(PAGE.attend(*[names.inputs] * 3, scale=1.0), before.context)
 
 
-def test_at_width_1_there_is_nothing_to_divide_by():
-    names = p.page_code(SLUG, "reduce")
-    assert names.narrow.shape == (6, 1)
-    assert torch.equal(names.unscaled, sdpa(names.narrow, names.narrow, names.inputs, scale=1.0))
-
-
 # -- the claims of the page ----------------------------------------------------------------------
 
 
 def test_a_ratio_of_79_trillion():
     assert f"{math.exp(32) / 1e12:.0f}" == "79"
-
-
-def test_queries_can_be_scaled_instead_and_where_the_scale_is_a_power_of_2_bit_for_bit():
-    torch.manual_seed(0)
-    for width, exact in ((64, True), (48, False)):
-        queries, keys = torch.randn(50, width), torch.randn(60, width)
-        first, last = (queries * width**-0.5) @ keys.T, (queries @ keys.T) * width**-0.5
-        torch.testing.assert_close(first, last, rtol=1e-4, atol=1e-5)
-        assert torch.equal(first, last) == exact
 
 
 @pytest.mark.parametrize("width", [2, 12])
@@ -303,35 +271,10 @@ def test_the_solution_finds_any_scale():
     finds_any_scale(SOLUTION.find_scale)
 
 
-def test_the_check_hides_six_scales():
-    found = {}
-
-    def recorder(attention, head_dim):
-        found[head_dim] = SOLUTION.find_scale(attention, head_dim)
-        return found[head_dim]
-
-    assert p.verdict(SOLUTION.check_scale, recorder) == "correct: 6 checks pass\n"
-    hidden = {64: 0.125, 48: 0.05, 256: 1 / 256, 1024: 1.0, 3: 5.0, 1: 0.3}
-    assert list(found) == list(hidden)
-    assert found == pytest.approx(hidden, rel=1e-3)
-    assert min(hidden.values()) < 0.01
-
-
 @pytest.mark.parametrize("factor", [0.995, 1.005])
 def test_a_scale_within_1_percent_is_right(factor):
     verdict = p.verdict(SOLUTION.check_scale, lambda a, d: factor * SOLUTION.find_scale(a, d))
     assert verdict == "correct: 6 checks pass\n"
-
-
-def test_the_check_says_what_is_wrong():
-    said = {
-        "it does not return a float": lambda attention, width: None,
-        "it stops with ZeroDivisionError": lambda attention, width: 1 / 0,
-        "the scale is 0.1250, not 0.5000": lambda attention, width: 0.5,
-    }
-    for fault, answer in said.items():
-        assert p.verdict(SOLUTION.check_scale, answer) == f"not yet: D = 64: {fault}\n"
-    assert p.verdict(SOLUTION.check_scale, lambda a, d: d**-0.5).startswith("not yet: D = 48: the scale is 0.0500")
 
 
 def pair(attention, width, size=1.0):
@@ -375,13 +318,6 @@ def by_least_squares(attention, width):
     return float((x @ y) / (x @ x))
 
 
-def in_a_batch_of_heads(attention, width):
-    queries, keys = torch.full((2, 3, 1, width), width**-0.5), torch.zeros(2, 3, 2, width)
-    keys[..., 0, :] = width**-0.5
-    context = attention(queries, keys, torch.tensor([[1.0], [0.0]]).expand(2, 3, 2, 1))
-    return torch.logit(context).mean().item()
-
-
 def with_random_vectors(attention, width):
     """Fine where the scores are small, 0 divided by 0 where they are not."""
     torch.manual_seed(0)
@@ -411,25 +347,16 @@ def one_key(attention, width):
     return math.log(context.item())
 
 
-def values_as_wide_as_the_keys(attention, width):
-    queries, keys = torch.zeros(1, width), torch.zeros(2, width)
-    queries[0, 0], keys[0, 0] = 1.0, 1.0
-    first, second = attention(queries, keys, torch.eye(width)[:2])[0, :2].tolist()
-    return math.log(first / second)
-
-
 RIGHT = {
     "logarithm of a ratio": right,
     "derivative": by_its_derivative,
     "bisection": by_bisection,
     "least squares": by_least_squares,
-    "a batch of heads": in_a_batch_of_heads,
     "larger vectors": lambda a, d: math.log(pair(a, d, 1.5)[0] / pair(a, d, 1.5)[1]) / 2.25,
     "logit": lambda a, d: torch.logit(torch.tensor(pair(a, d)[0])).item(),
 }
 WRONG = {
     "returns None": lambda a, d: None,
-    "raises": lambda a, d: a(torch.ones(1, d), torch.ones(2, d + 1), torch.eye(2)),
     "root of the width": lambda a, d: d**-0.5,
     "one over the width": lambda a, d: 1 / d,
     "always 1": lambda a, d: 1.0,
@@ -460,7 +387,6 @@ WRONG = {
     "half precision": in_half_precision,
     "nearest convention": nearest_convention,
     "one key": one_key,
-    "values as wide as the keys": values_as_wide_as_the_keys,
     "same keys": lambda a, d: math.log(a(torch.ones(1, d), torch.ones(2, d), torch.eye(2))[0, 0].item() * 2),
     "2 percent too large": lambda a, d: 1.02 * right(a, d),
     "2 percent too small": lambda a, d: 0.98 * right(a, d),
