@@ -23,7 +23,6 @@ FIRST_EDITION = {  # pages that are still to be written anew; whoever does it ta
     "cross/cross-attention",
     "practice/fused-qkv",
     "practice/einsum",
-    "practice/dropout",
     "practice/same-seed",
     "practice/capstone",
 }

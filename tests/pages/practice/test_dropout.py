@@ -12,7 +12,7 @@ from tests.pages import properties as p
 from tests.pages.exercise import Exercise
 
 SLUG = "practice/dropout"
-PAGE, SOLUTION = p.page_code(SLUG, "reduce"), p.page_code(SLUG, "solution")
+PAGE, SOLUTION, CLASS = (p.page_code(SLUG, cell) for cell in ("reduce", "solution", "class"))
 
 
 def masked_case(case):
@@ -26,7 +26,7 @@ def masked_case(case):
 
 
 CASES = p.sizes(B=3, Tq=4, Tk=5, D=3).map(masked_case)
-MODULES = p.sizes(B=3, T=6, E=5, D=4)
+MODULES = p.sizes(B=3, T=6, H=3, D=4)
 
 # -- references ----------------------------------------------------------------------------------
 
@@ -74,79 +74,78 @@ def test_drop_with_the_draw_of_torch_is_dropout_of_torch():
     agrees_with_torch(PAGE.drop)
 
 
+def heads(x, number):
+    """(B, T, E) as (B, H, T, D)."""
+    return torch.stack(x.chunk(number, dim=-1), dim=1)
+
+
 def causal_reference(module, inputs):
     """The module without its dropouts, by `F.scaled_dot_product_attention` and plain products."""
-    queries, keys, values = (inputs @ layer.weight.T for layer in (module.to_queries, module.to_keys, module.to_values))
-    context = F.scaled_dot_product_attention(queries, keys, values, is_causal=True)
-    return context @ module.to_output.weight.T + module.to_output.bias
+    layers = (module.to_queries, module.to_keys, module.to_values)
+    roles = [heads(inputs @ layer.weight.T, module.num_heads) for layer in layers]
+    context = F.scaled_dot_product_attention(*roles, is_causal=True)
+    return torch.cat([*context.unbind(1)], dim=-1) @ module.to_output.weight.T + module.to_output.bias
 
 
-def in_evaluation(code):
-    """Draw the module, whatever its rate does in training, and its inputs."""
-
-    def build(case):
-        p.seed_modules(case.seed)
-        case.module = code.DropoutAttention(case.E, case.D, p=0.5).double().eval()
-        case.inputs = case.randn(case.B, case.T, case.E)
-        return case
-
-    return MODULES.map(build)
+def built(case, rate):
+    p.seed_modules(case.seed)
+    module = CLASS.MultiHeadAttention(case.H * case.D, case.H, p=rate).double()
+    return module, case.randn(case.B, case.T, case.H * case.D)
 
 
-def evaluates_as_sdpa(code):
-    """In evaluation the module is causal attention."""
-    p.equals_reference(
-        lambda case: case.module(case.inputs),
-        lambda case: causal_reference(case.module, case.inputs),
-        in_evaluation(code),
-    )
+def in_evaluation(case):
+    """The module, whatever its rate does in training, and its inputs."""
+    case.module, case.inputs = built(case, 0.5)
+    case.module.eval()
+    return case
 
 
-def evaluates_with_the_gradients_of_sdpa(code):
-    p.gradients_equal(
-        lambda case: case.module(case.inputs),
-        lambda case: causal_reference(case.module, case.inputs),
-        lambda case: [case.inputs, *case.module.parameters()],
-        in_evaluation(code),
-    )
+def test_in_evaluation_the_module_is_causal_attention_of_several_heads():
+    def ours(case):
+        return case.module(case.inputs)
+
+    def theirs(case):
+        return causal_reference(case.module, case.inputs)
+
+    p.equals_reference(ours, theirs, MODULES.map(in_evaluation))
+    p.gradients_equal(ours, theirs, lambda case: [case.inputs, *case.module.parameters()], MODULES.map(in_evaluation))
 
 
-def trains_with_two_draws(code):
-    """In training, drop the weights by one draw of `F.dropout`, then the output by the next."""
-
+def test_in_training_it_drops_the_weights_by_one_draw_and_the_output_by_the_next():
     def prove(case):
-        p.seed_modules(case.seed)
-        module = code.DropoutAttention(case.E, case.D, p=0.3).double()
-        inputs = case.randn(case.B, case.T, case.E)
-        queries, keys, values = module.to_queries(inputs), module.to_keys(inputs), module.to_values(inputs)
+        module, inputs = built(case, 0.3)
+        queries, keys, values = (
+            heads(layer(inputs), case.H) for layer in (module.to_queries, module.to_keys, module.to_values)
+        )
         hidden = torch.ones(case.T, case.T, dtype=torch.bool).triu(1)
         scores = (queries @ keys.mT / math.sqrt(case.D)).masked_fill(hidden, -math.inf)
         p.seed_modules(case.seed + 1)
-        wanted = F.dropout(module.to_output(F.dropout(scores.softmax(-1), 0.3) @ values), 0.3)
+        context = F.dropout(scores.softmax(-1), 0.3) @ values
+        wanted = F.dropout(module.to_output(torch.cat([*context.unbind(1)], dim=-1)), 0.3)
         p.seed_modules(case.seed + 1)
         p.close(module(inputs), wanted)
 
     p.for_all(MODULES, prove)
 
 
-def has_three_projections_without_bias(code):
-    shapes = {name: tuple(parameter.shape) for name, parameter in code.DropoutAttention(5, 4, 0.1).named_parameters()}
-    projections = {f"to_{role}.weight": (4, 5) for role in ("queries", "keys", "values")}
-    assert shapes == projections | {"to_output.weight": (5, 4), "to_output.bias": (5,)}
+@pytest.mark.parametrize("bias", [False, True])
+def test_the_projections_have_a_bias_only_if_asked_for(bias):
+    names = {name for name, _ in CLASS.MultiHeadAttention(6, 2, 0.1, qkv_bias=bias).named_parameters()}
+    assert {name for name in names if name.endswith("bias")} == {"to_output.bias"} | {
+        f"to_{role}.bias" for role in ("queries", "keys", "values") if bias
+    }
 
 
-CLASS = p.page_code(SLUG, "class")
-MODULE_PROPERTIES = [
-    evaluates_as_sdpa,
-    trains_with_two_draws,
-    evaluates_with_the_gradients_of_sdpa,
-    has_three_projections_without_bias,
-]
+def test_heads_that_cannot_share_the_width_raise():
+    with pytest.raises(RuntimeError, match="invalid for input of size"):
+        CLASS.MultiHeadAttention(10, 3, 0.1)(torch.ones(2, 4, 10))
 
 
-@pytest.mark.parametrize("holds", MODULE_PROPERTIES)
-def test_the_module(holds):
-    holds(CLASS)
+def test_what_a_reader_takes_home_runs_on_another_device():
+    inputs = torch.ones(2, 4, 6, device="meta")
+    assert CLASS.MultiHeadAttention(6, 2, 0.1).to("meta")(inputs).shape == (2, 4, 6)
+    scores, keep = inputs, inputs > 0
+    assert SOLUTION.attend(scores, torch.ones(2, 6, 3, device="meta"), keep, 0.5, True).device.type == "meta"
 
 
 def test_gradients_of_dropped_weights_are_zero_and_those_of_kept_ones_are_scaled():
@@ -182,13 +181,6 @@ def test_half_of_a_mib_per_head_at_4096_tokens_is_sixteen():
     assert 4096**2 == 16 * 2**20
 
 
-def test_dividing_by_the_sum_loses_the_mean_and_makes_nan_of_a_lost_row():
-    dropped = PAGE.drop(PAGE.weights, PAGE.keep, 0.5)
-    again = dropped / dropped.sum(dim=-1, keepdim=True)
-    assert again[1].isnan().all()
-    assert again[0, 0] == 1
-
-
 @pytest.mark.parametrize("rate", [0.5, 0.2])
 def test_multihead_attention_returns_the_weights_after_dropout_in_training_alone(rate):
     p.seed_modules(0)
@@ -199,7 +191,7 @@ def test_multihead_attention_returns_the_weights_after_dropout_in_training_alone
 
 
 def test_a_new_module_trains_and_dropout_has_no_parameters():
-    assert CLASS.DropoutAttention(3, 2, 0.1).training
+    assert CLASS.MultiHeadAttention(4, 2, 0.1).training
     assert list(nn.Dropout(0.1).parameters()) == []
 
 
@@ -230,11 +222,6 @@ def trained(weigh):
     return answer(lambda s, k, p, training: weigh(s, k, p) if training else s.softmax(-1))
 
 
-def in_place(scores, values, keep, p, training):
-    weights = scores.exp_().div_(scores.sum(-1, keepdim=True))
-    return (weights * keep / (1 - p) if training else weights) @ values
-
-
 def filled(scores, values, keep, p, training):
     weights = scores.softmax(-1)
     if training:
@@ -260,8 +247,6 @@ RIGHT = {
 }
 WRONG = {
     "none": lambda *given: None,
-    "raises": lambda *given: 1 / 0,
-    "takes no mode": lambda scores, values, keep, p: values,
     "a list": lambda s, v, k, p, t: (s.softmax(-1) @ v).tolist(),
     "the weights": lambda s, v, k, p, t: s.softmax(-1),
     "the values": lambda s, v, k, p, t: v[:, :4],
@@ -286,7 +271,8 @@ WRONG = {
     "drops contexts": answer(
         lambda s, k, p, t: s.softmax(-1), lambda c, k, p, t: c * k[..., :3] / (1 - p) if t else c
     ),
-    "in place": in_place,
+    "unstable": trained(lambda s, k, p: s.exp() / s.exp().sum(-1, keepdim=True) * k / (1 - p)),
+    "detached": answer(lambda s, k, p, t: s.detach().softmax(-1) * k / (1 - p) if t else s.detach().softmax(-1)),
 }  # fmt: skip
 
 
