@@ -244,6 +244,10 @@ def shifted(queries, inputs, counts):
     return (visible - visible.amax(dim=-1, keepdim=True)).exp() * counts
 
 
+def filled(lowest):
+    return lambda q, x, n: scores(q, x, n).masked_fill(n == 0, lowest).softmax(-1) @ x
+
+
 def changes(name):
     def answer(queries, inputs, counts):
         context = right(queries, inputs, counts)
@@ -268,7 +272,9 @@ WRONG = {
     "only zeros heeded": lambda q, x, n: right(q, x, (n > 0).long()),
     "zeros not heeded": lambda q, x, n: right(q, x, n.clamp(min=1)),
     "zeros almost heeded": lambda q, x, n: right(q, x, n + 1e-9),
-    "zeros filled with -100": lambda q, x, n: (q @ x.T + n.to(q.dtype).log().clamp(min=-100)).softmax(-1) @ x,
+    "zeros filled with -100": filled(-100),
+    "zeros filled with -1e4": filled(-1e4),
+    "zeros filled with -1e9": filled(-1e9),
     "logarithm of one more": lambda q, x, n: right(q, x, n + 1),
     "counts added": lambda q, x, n: (q @ x.T + n).softmax(-1) @ x,
     "scores multiplied": lambda q, x, n: (q @ x.T * n).softmax(-1) @ x,
@@ -285,6 +291,8 @@ WRONG = {
     ),
     "no softmax": lambda q, x, n: q @ x.T * n @ x,
     "counts of queries": lambda q, x, n: (q @ x.T + n.to(q.dtype).log()[: len(q), None]).softmax(-1) @ x,
+    "eight tokens at most": lambda q, x, n: right(q, x[:8], n[:8]),
+    "keys detached": lambda q, x, n: scores(q, x.detach(), n).softmax(-1) @ x,
     "three numbers wide": lambda q, x, n: right(q[:, :3], x[:, :3], n),
     "float32": lambda q, x, n: right(q.float(), x.float(), n),
     "detached": lambda q, x, n: right(q.detach(), x.detach(), n).requires_grad_(),
