@@ -73,7 +73,7 @@ def test_the_leak_meter_shows_each_leak_of_which_the_probe_of_causality_knows():
 
 
 # How the pages write what stands inside functions and classes there.
-INLINED = {"self.": "", "width // H": "D", "merge_heads(causal_attend(*roles))": "merged"}
+INLINED = {"self.": "", "width // H": "D", "merge_heads(context)": "merged"}
 
 
 @pytest.mark.parametrize(("code", "slug"), TRACED)

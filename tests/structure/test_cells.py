@@ -12,9 +12,10 @@ from tools.cells.source import INCLUDE, read_includes, slug_of
 
 ALLOWED_IMPORTS = {"torch", "math"}
 ALLOWED_IN_LABS = ALLOWED_IMPORTS | {"matplotlib"} | sys.stdlib_module_names
-ALLOWED_ON = {  # where another package is the subject, or what torch warns of
+ALLOWED_ON = {  # where another package is the subject, what torch warns of, or a module is copied
     "practice/einsum": ALLOWED_IMPORTS | {"einops"},
     "foundations/causal": ALLOWED_IMPORTS | {"warnings"},
+    "foundations/many-heads": ALLOWED_IMPORTS | {"copy"},
 }
 
 

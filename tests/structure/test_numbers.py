@@ -100,6 +100,7 @@ COMPUTED = {  # page: {a decimal that none of its cells prints: how it follows f
 FROM_ELSEWHERE = {  # page: {a decimal that nothing here computes: where it comes from}
     "foundations/softmax": {"151.29": "the report that the sentence links to"},
     "foundations/scale": {"0.86": "the report that the sentence links to", "0.04": "the same"},
+    "foundations/many-heads": {"0.15": "the paper that the sentence links to"},
     "foundations/causal": {"1.7": "the paper that the sentence links to", "1.8": "the same paper"},
     "masks/polarity": {"0.41": "an answer that tests/pages/masks/test_polarity.py computes"},
     "practice/capstone": {"0.5": "a rate that the probe does not take"},
@@ -140,7 +141,6 @@ def test_a_decimal_in_the_prose_is_printed_by_a_cell_of_the_page(refuse):
 
 POWERS_FROM_ELSEWHERE = {  # page: {a power of ten that no cell has: where it comes from}
     "practice/einsum": {9: "an answer that its tests try"},
-    "foundations/many-heads": {-15: "a gap that its tests look at"},
     "practice/same-seed": {8: "the power of two before it"},
     "foundations/softmax": {8: "numbers that its tests look at"},
     "masks/multihead-attention": {-14: "a gap that its tests look at"},

@@ -1,5 +1,6 @@
 """Many heads: the list and the split class against PyTorch, and heads that are cut in wrong places."""
 
+import copy
 from types import SimpleNamespace
 
 import pytest
@@ -7,13 +8,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import GPT2Config, GPT2LMHeadModel, GptOssConfig
+from transformers import GPT2Config, GptOssConfig, LlamaConfig, LlamaModel
 
 from tests.pages import properties as p
-from tests.pages.exercise import Exercise
+from tests.pages.exercise import Exercise, executed
 
 SLUG = "foundations/many-heads"
-PAGE, SOLUTION, BY_VIEW = (p.page_code(SLUG, cell) for cell in ("in-torch", "solution", "by-view"))
+PAGE, BY_VIEW, BOTH = (p.page_code(SLUG, cell) for cell in ("torch-module", "by-view", "both-by-view"))
 ROLES = "to_queries", "to_keys", "to_values"
 DOUBLE = {"dtype": torch.float64}
 
@@ -95,24 +96,6 @@ def a_token_moves_its_own_row_and_the_later_ones(code, kind):
     p.reaches_exactly(function, cases(code, kind))
 
 
-def a_head_moves_its_own_columns(code, kind):
-    """Before the output projection."""
-
-    def prove(case):
-        if kind == "split":
-            case.module.to_output = nn.Identity()
-        before = output(case)
-        for h in range(case.H):
-            rows = matrices(case)[0][h][2]
-            with torch.no_grad():
-                rows.mul_(2)
-                moved = (output(case) != before).flatten(0, 1).any(dim=0)
-                rows.div_(2)
-            assert moved.tolist() == [column // case.D == h for column in range(case.H * case.D)]
-
-    p.for_all(cases(code, kind), prove)
-
-
 def stateless(code, kind):
     p.stateless(lambda case: (case.module, [case.inputs], [case.inputs.flip(1)]), cases(code, kind))
 
@@ -121,18 +104,17 @@ def finite_for_large_scores(code, kind):
     p.finite_rows(lambda case: case.module(1e3 * case.inputs), cases(code, kind))
 
 
-PROPERTIES = [
-    equals_sdpa,
-    gradients_equal_those_of_sdpa,
-    a_token_moves_its_own_row_and_the_later_ones,
-    a_head_moves_its_own_columns,
-    stateless,
-    finite_for_large_scores,
-]
-
-
 @pytest.mark.parametrize("kind", ["list", "split"])
-@pytest.mark.parametrize("holds", PROPERTIES)
+@pytest.mark.parametrize(
+    "holds",
+    [
+        equals_sdpa,
+        gradients_equal_those_of_sdpa,
+        a_token_moves_its_own_row_and_the_later_ones,
+        stateless,
+        finite_for_large_scores,
+    ],
+)
 def test_many_heads_have_the_property(kind, holds):
     holds(PAGE, kind)
 
@@ -155,23 +137,41 @@ def test_a_width_that_the_heads_cannot_share_is_refused():
 
 
 def test_the_parameters_are_three_matrices_and_an_output_with_bias():
-    shapes = {name: tuple(tensor.shape) for name, tensor in PAGE.MultiHeadAttention(5, 6, 3).state_dict().items()}
-    assert shapes == {f"{role}.weight": (6, 5) for role in ROLES} | {
-        "to_output.weight": (6, 6),
-        "to_output.bias": (6,),
-    }
+    head, attention = PAGE.CausalHead(5, 6), PAGE.MultiHeadAttention(5, 6, 3)
+    shapes = [{name: tuple(one.shape) for name, one in each.named_parameters()} for each in (head, attention)]
+    assert shapes[0] == {f"{role}.weight": (6, 5) for role in ROLES}
+    assert shapes[1] == shapes[0] | {"to_output.weight": (6, 6), "to_output.bias": (6,)}
+
+
+def test_modules_and_inputs_may_be_on_another_device_than_the_default():
+    tokens = torch.empty(2, 5, 3, device="meta")
+    assert PAGE.MultiHeadAttentionWrapper(3, 2, 4).to("meta")(tokens).shape == (2, 5, 8)
+    attention = PAGE.MultiHeadAttention(3, 8, 4).to("meta")
+    assert attention(tokens).shape == (2, 5, 8)
+    assert executed(SLUG, "solution")[0].keep_heads(attention, [2])(tokens).device == tokens.device
 
 
 # -- the bug of the page: view in place of transpose -----------------------------------------------
 
+WRONG_CLASSES = {"SplitByView": BY_VIEW, "MergeByView": BY_VIEW, "BothByView": BOTH}
 
-@pytest.mark.parametrize("kind", ["SplitByView", "MergeByView", "BothByView"])
+
+@pytest.mark.parametrize("kind", WRONG_CLASSES)
 def test_view_in_place_of_transpose_keeps_the_shape_and_moves_the_wrong_rows(kind):
-    broken = getattr(BY_VIEW, kind)
+    broken = getattr(WRONG_CLASSES[kind], kind)
     assert broken(3, 4, 2)(PAGE.inputs[None]).shape == (1, 6, 4)
     code = SimpleNamespace(MultiHeadAttention=broken)
     for holds in equals_sdpa, a_token_moves_its_own_row_and_the_later_ones:
         assert p.catches(holds, code, "split")
+
+
+@pytest.mark.parametrize("kind", WRONG_CLASSES)
+def test_with_one_head_the_bug_changes_nothing(kind):
+    inputs, parts = PAGE.inputs[None], []
+    for made in (PAGE.MultiHeadAttention, getattr(WRONG_CLASSES[kind], kind)):
+        torch.manual_seed(0)
+        parts.append(made(3, 4, 1)(inputs))
+    assert torch.equal(*parts)
 
 
 def test_view_gives_head_0_the_first_half_of_the_tokens_each_cut_in_two():
@@ -181,26 +181,12 @@ def test_view_gives_head_0_the_first_half_of_the_tokens_each_cut_in_two():
     assert (heads[1] >= 30).all()
 
 
-def test_the_leak_of_the_cut_goes_through_head_1():
-    torch.manual_seed(123)
-    attention = BY_VIEW.SplitByView(3, 4, 2)
-    attention.to_output = nn.Identity()
-    same, future, _ = attention(torch.stack((BY_VIEW.inputs, BY_VIEW.later, BY_VIEW.first)))
-    assert (same[0] != future[0]).tolist() == [False, False, True, True]
-
-
 # -- the claims of the page ------------------------------------------------------------------------
 
 
 def test_the_tokens_are_those_of_the_first_page():
     assert torch.equal(PAGE.inputs, p.page_code("foundations/weighted-average", "contexts").inputs)
     assert (PAGE.T, PAGE.E) == (6, 3)
-
-
-def test_the_list_and_the_split_class_differ_by_rounding_alone():
-    names = p.page_code(SLUG, "equal")
-    tokens = names.inputs[None].double()
-    assert (names.wrapper.double()(tokens) - names.attention.double()(tokens)).abs().max() < 1e-15
 
 
 class Products(TorchDispatchMode):
@@ -223,31 +209,24 @@ def test_the_list_calls_61_matrix_products_for_12_heads_and_the_split_class_6():
         assert products.count == wanted
 
 
-@pytest.mark.parametrize(("num_layers", "width", "heads"), [(12, 768, 12), (12, 768, 1), (48, 1600, 25), (48, 1600, 1)])
-def test_transformers_counts_as_many_parameters_of_gpt2_for_any_number_of_heads(num_layers, width, heads):
+def test_configurations_of_transformers_have_the_sizes_of_the_page():
+    gpt2, oss = GPT2Config(), GptOssConfig()
+    assert (gpt2.n_head, gpt2.n_embd, 768 // 12, 1600 // 25) == (12, 768, 64, 64)
+    assert (oss.hidden_size, oss.num_attention_heads, oss.head_dim, oss.num_key_value_heads) == (2880, 64, 64, 8)
+    assert (64 * 64, 2880 // 64) == (4096, 45)
+
+
+def test_llama_has_the_names_of_the_table():
+    sizes = {"hidden_size": 8, "num_attention_heads": 2, "head_dim": 4, "num_hidden_layers": 1, "vocab_size": 3}
     with torch.device("meta"):
-        model = GPT2LMHeadModel(GPT2Config(n_layer=num_layers, n_embd=width, n_head=heads))
-    count = p.page_code(SLUG, "gpt2").gpt2_parameters(num_layers, width)
-    assert sum(weight.numel() for weight in model.parameters()) == count
+        attention = LlamaModel(LlamaConfig(**sizes, intermediate_size=8)).layers[0].self_attn
+    assert {"q_proj", "k_proj", "v_proj", "o_proj"} == dict(attention.named_children()).keys()
+    assert attention.head_dim == 4
 
 
-def test_gpt_oss_has_heads_that_are_not_the_width_shared_out():
-    config = GptOssConfig()
-    assert (config.hidden_size, config.num_attention_heads, config.head_dim) == (2880, 64, 64)
-    assert config.num_attention_heads * config.head_dim == 4096
-    assert config.hidden_size // config.num_attention_heads == 45
-
-
-def test_with_one_head_the_last_row_is_that_of_attention_without_a_mask():
-    names = p.page_code(SLUG, "reduce")
-    roles = [getattr(names.head, role)(names.inputs) for role in ROLES]
-    p.close(names.one[-1], F.scaled_dot_product_attention(*roles)[-1].detach(), 1e-6)
-
-
-def test_the_last_token_has_another_row_in_each_head_and_torch_returns_their_mean_by_default():
+def test_torch_returns_the_mean_of_the_heads_by_default():
     mean = PAGE.theirs(PAGE.batch, PAGE.batch, PAGE.batch, attn_mask=PAGE.masked)[1]
     p.close(mean, PAGE.weights.mean(dim=1), 1e-6)
-    assert (PAGE.weights[0, 0, -1] - PAGE.weights[0, 1, -1]).abs().max() > 1e-3
 
 
 def test_equal_heads_make_equal_contexts():
@@ -264,104 +243,107 @@ def test_equal_heads_make_equal_contexts():
 # -- the exercise ----------------------------------------------------------------------------------
 
 
-def cut(role, H):
-    return role.unflatten(-1, (H, -1)).transpose(1, 2)
+def by_groups(count):
+    """Row or column numbers of the kept heads, of `count` heads in a width."""
+    return lambda width, kept: [head * (width // count) + d for head in kept for d in range(width // count)]
 
 
-def merged(context):
-    return context.transpose(1, 2).flatten(2)
+def answer(rows=None, columns=None, roles=ROLES, heads=len, made=copy.deepcopy):
+    """Keep these rows of the three layers and these columns of the output, each found by a function."""
+
+    def keep_heads(attention, kept):
+        pruned, width = made(attention), len(attention.to_queries.weight)
+        right = by_groups(attention.num_heads)
+        for name in roles:
+            layer = getattr(pruned, name)
+            layer.weight = nn.Parameter(layer.weight.detach()[(rows or right)(width, kept)])
+        weight = pruned.to_output.weight.detach()[:, (columns or right)(width, kept)]
+        pruned.to_output.weight = nn.Parameter(weight)
+        pruned.num_heads = heads(kept)
+        return pruned
+
+    return keep_heads
 
 
-def viewed(role, H):
-    B, T, width = role.shape
-    return role.reshape(B, H, T, width // H)
+def then(change):
+    """The right answer, changed afterwards."""
+
+    def keep_heads(attention, kept):
+        pruned = answer()(attention, kept)
+        change(pruned, attention)
+        return pruned
+
+    return keep_heads
 
 
-def strided(role, H):
-    return role.unflatten(-1, (-1, H)).permute(0, 3, 1, 2)
+def new_module(attention, kept):
+    """A module made anew, and its parameters copied."""
+    rows = by_groups(attention.num_heads)(len(attention.to_queries.weight), kept)
+    pruned = type(attention)(attention.to_queries.in_features, len(rows), len(kept)).to(attention.to_queries.weight)
+    pruned.to_output = nn.Linear(len(rows), len(attention.to_output.weight)).to(attention.to_queries.weight)
+    with torch.no_grad():
+        for name in ROLES:
+            getattr(pruned, name).weight.copy_(getattr(attention, name).weight[rows])
+        pruned.to_output.weight.copy_(attention.to_output.weight[:, rows])
+        pruned.to_output.bias.copy_(attention.to_output.bias)
+    return pruned
 
 
-def answer(split=cut, merge=merged, divisor=lambda D, H: D**0.5, dim=-1, roles=lambda q, k, v: (q, k, v)):
-    def attend_in_heads(queries, keys, values, num_heads):
-        q, k, v = (split(role, num_heads) for role in roles(queries, keys, values))
-        return merge((q @ k.mT / divisor(q.shape[-1], num_heads)).softmax(dim) @ v)
-
-    return attend_in_heads
+def zeroed(attention, kept):
+    return executed(SLUG, "solution")[0].others_off(attention, kept)
 
 
-def one_head_after_the_other(q, k, v, n):
-    D = q.shape[-1] // n
-    spans = [slice(h * D, (h + 1) * D) for h in range(n)]
-    return torch.cat([F.scaled_dot_product_attention(q[..., s], k[..., s], v[..., s]) for s in spans], dim=-1)
+def shared_bias(pruned, attention):
+    pruned.to_output.bias = attention.to_output.bias
 
 
-def einsum(q, k, v, n):
-    q, k, v = (role.unflatten(-1, (n, -1)) for role in (q, k, v))
-    weights = (torch.einsum("bihd,bjhd->bhij", q, k) / q.shape[-1] ** 0.5).softmax(-1)
-    return torch.einsum("bhij,bjhd->bihd", weights, v).flatten(2)
+def no_bias(pruned, attention):
+    pruned.to_output.bias = None
 
 
-def fused(q, k, v, n):
-    return merged(F.scaled_dot_product_attention(*(cut(role, n) for role in (q, k, v))))
-
-
-def causal(q, k, v, n):
-    return merged(F.scaled_dot_product_attention(*(cut(role, n) for role in (q, k, v)), is_causal=True))
-
-
-def right(q, k, v, n):
-    return answer()(q, k, v, n)
+def scaled(pruned, attention):
+    with torch.no_grad():
+        pruned.to_output.weight *= attention.num_heads / pruned.num_heads
 
 
 RIGHT = {
-    "the solution": lambda *given: SOLUTION.attend_in_heads(*given),
-    "cut, attend, merge": answer(),
-    "one head after the other": one_head_after_the_other,
-    "einsum": einsum,
-    "one call": fused,
-    "its arguments changed": lambda q, k, v, n: fused(q.mul_(2), k.div_(2), v, n),
+    "the solution": lambda *given: executed(SLUG, "solution")[0].keep_heads(*given),
+    "rows and columns by number": answer(),
+    "heads in order": lambda attention, kept: answer()(attention, sorted(kept)),
+    "a new module": new_module,
 }
 WRONG = {
-    "returns None": lambda q, k, v, n: None,
-    "raises": lambda q, k, v, n: right(q, k, v, n)[99],
-    "three arguments": lambda q, k, v: None,
-    "a list": lambda *given: right(*given).tolist(),
-    "a numpy array": lambda *given: right(*given).numpy(),
-    "float64": lambda *given: right(*given).double(),
-    "context and weights": lambda *given: (right(*given), None),
-    "heads not joined": answer(merge=lambda context: context),
-    "heads joined along the tokens": answer(merge=lambda context: context.flatten(1, 2)),
-    "heads averaged": answer(merge=lambda context: context.mean(dim=1)),
-    "heads added": lambda q, k, v, n: answer(merge=lambda c: c.sum(1).repeat(1, 1, n))(q, k, v, n),
-    "split by view": answer(split=viewed),
-    "merged by view": answer(merge=lambda c: c.reshape(c.shape[0], c.shape[2], -1)),
-    "both by view": answer(split=viewed, merge=lambda c: c.reshape(c.shape[0], c.shape[2], -1)),
-    "every H-th column": answer(split=strided),
-    "every H-th column, and back": answer(split=strided, merge=lambda c: c.permute(0, 2, 3, 1).flatten(2)),
-    "merged with D in front of H": answer(merge=lambda c: c.permute(0, 2, 3, 1).flatten(2)),
-    "heads reversed": answer(merge=lambda c: merged(c.flip(1))),
-    "heads attend to each other": answer(split=lambda r, H: r.unflatten(-1, (H, -1)), merge=lambda c: c.flatten(2)),
-    "first head for all": answer(merge=lambda c: merged(c[:, :1].expand_as(c))),
-    "one head": lambda q, k, v, n: right(q, k, v, 1),
-    "two heads, always": lambda q, k, v, n: right(q, k, v, 2),
-    "heads of width 3, always": lambda q, k, v, n: right(q, k, v, q.shape[-1] // 3),
-    "H and D swapped": lambda q, k, v, n: right(q, k, v, q.shape[-1] // n),
-    "not scaled": answer(divisor=lambda D, H: 1),
-    "divided by D": answer(divisor=lambda D, H: D),
-    "divided by the root of the full width": answer(divisor=lambda D, H: (H * D) ** 0.5),
-    "divided by the root of H": answer(divisor=lambda D, H: H**0.5),
-    "divided by the root of 3": answer(divisor=lambda D, H: 3**0.5),
-    "softmax over the queries": answer(dim=-2),
-    "softmax over the heads": answer(dim=1),
-    "softmax over the batch": answer(dim=0),
-    "keys as values": answer(roles=lambda q, k, v: (q, k, k)),
-    "queries as keys": answer(roles=lambda q, k, v: (q, q, v)),
-    "queries and keys swapped": answer(roles=lambda q, k, v: (k, q, v)),
-    "values as keys": answer(roles=lambda q, k, v: (q, v, v)),
-    "causal": causal,
-    "first item for all": answer(roles=lambda q, k, v: [r[:1].expand_as(r) for r in (q, k, v)]),
-    "batch and tokens swapped": lambda *given: right(*(r.transpose(0, 1) for r in given[:3]), given[3]).transpose(0, 1),
-    "the mean of the values": lambda q, k, v, n: v.mean(dim=1, keepdim=True).expand_as(v),
+    "returns None": lambda attention, kept: None,
+    "a function": lambda attention, kept: lambda inputs: zeroed(attention, kept)(inputs),
+    "an output": lambda attention, kept: answer()(attention, kept)(torch.zeros(1, 2, 5, **DOUBLE)),
+    "attention itself": lambda attention, kept: attention,
+    "other heads only set to 0": zeroed,
+    "attention is changed": answer(made=lambda attention: attention),
+    "shares the bias": then(shared_bias),
+    "the bias is lost": then(no_bias),
+    "cannot be trained": then(lambda pruned, attention: pruned.requires_grad_(False)),
+    "float32": then(lambda pruned, attention: pruned.float()),
+    "scaled up for the lost heads": then(scaled),
+    "removes the heads that it should keep": lambda attention, kept: answer()(
+        attention, [head for head in range(attention.num_heads) if head not in kept]
+    ),
+    "the first heads": lambda attention, kept: answer()(attention, range(len(kept))),
+    "counts heads from 1": lambda attention, kept: answer()(attention, [head - 1 for head in kept]),
+    "every H-th row and column": lambda attention, kept: answer(
+        *[lambda width, kept: [c for c in range(width) if c % attention.num_heads in kept]] * 2
+    )(attention, kept),
+    "heads of width 2, always": lambda attention, kept: answer(
+        *[lambda width, kept: [2 * head + d for head in kept for d in (0, 1)]] * 2
+    )(attention, kept),
+    "rows kept, columns first": answer(columns=lambda width, kept: range(width // 4 * len(kept))),
+    "columns in order, rows as given": lambda attention, kept: answer(
+        columns=lambda width, kept: by_groups(attention.num_heads)(width, sorted(kept))
+    )(attention, kept),
+    "values not cut": answer(roles=ROLES[:2]),
+    "one head": answer(heads=lambda kept: 1),
+    "number of heads not changed": lambda attention, kept: answer(heads=lambda kept: attention.num_heads)(
+        attention, kept
+    ),
 }
 
 
