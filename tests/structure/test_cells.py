@@ -16,6 +16,7 @@ ALLOWED_ON = {  # where another package is the subject, what torch warns of, or 
     "practice/einsum": ALLOWED_IMPORTS | {"einops"},
     "foundations/causal": ALLOWED_IMPORTS | {"warnings"},
     "foundations/many-heads": ALLOWED_IMPORTS | {"copy"},
+    "masks/combining": ALLOWED_IMPORTS | {"warnings"},
 }
 
 
