@@ -73,7 +73,16 @@ def test_the_leak_meter_shows_each_leak_of_which_the_probe_of_causality_knows():
 
 
 # How the pages write what stands inside functions and classes there.
-INLINED = {"self.": "", "width // H": "D", "merge_heads(context)": "merged"}
+INLINED = {
+    "self.": "",
+    "width // H": "D",
+    "merge_heads(context)": "merged",
+    "(width, width)": "(E, E)",
+    "(memory_width, width)": "(memory_width, E)",
+    "split_heads(to_keys(memory))": "to_keys(memory).view(B, Tk, H, D).transpose(1, 2)",
+    "split_heads(to_values(memory))": "to_values(memory).view(B, Tk, H, D).transpose(1, 2)",
+    "to_output(context": "to_output(joined) context",
+}
 
 
 @pytest.mark.parametrize(("code", "slug"), TRACED)

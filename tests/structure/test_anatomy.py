@@ -17,7 +17,6 @@ FIRST_EDITION = {  # pages that are still to be written anew; whoever does it ta
     "masks/polarity",
     "masks/multihead-attention",
     "cross/alignment",
-    "cross/cross-attention",
     "practice/fused-qkv",
     "practice/einsum",
     "practice/same-seed",

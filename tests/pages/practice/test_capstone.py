@@ -165,7 +165,7 @@ def test_the_bias_is_an_option_and_so_is_the_width_of_a_head():
 
 def test_with_neutral_options_it_is_the_cross_attention_of_the_page_before_bit_for_bit():
     before = p.page_code("cross/cross-attention", "class")
-    cross, attention = before.CrossAttention(8, 12, 2), PAGE.Attention(8, 2, memory_width=12)
+    cross, attention = before.CrossAttention(24, 10, 4), PAGE.Attention(24, 4, memory_width=10)
     attention.load_state_dict(cross.state_dict())
     outputs, weights = cross(before.inputs, before.memory, before.is_real)
     found, _, mine = attention(before.inputs, before.memory, before.is_real)
