@@ -8,13 +8,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
 
 from tests.pages import properties as p
-from tests.pages.exercise import Exercise
+from tests.pages.exercise import Exercise, executed
 
 SLUG = "foundations/shapes"
-PAGE, SOLUTION, BY_VIEW = (p.page_code(SLUG, cell) for cell in ("attend", "solution", "mixing"))
+PAGE, BY_VIEW = (p.page_code(SLUG, cell) for cell in ("attend", "mixing"))
 B, H, T, D, E = 2, 4, 6, 5, 3
 ZEROS = torch.zeros
 
@@ -162,9 +162,8 @@ def test_with_one_head_the_shortcuts_change_nothing():
 
 def test_the_batch_is_twice_the_six_tokens_and_its_sizes_differ():
     tokens = p.page_code("foundations/weighted-average", "contexts").inputs
-    assert PAGE.batch.shape == (B, T, E)
     assert all(torch.equal(item, tokens) for item in PAGE.batch)
-    assert (PAGE.B, PAGE.T, PAGE.E, PAGE.H, PAGE.D) == (B, T, E, H, D)
+    assert (PAGE.B, PAGE.T, PAGE.E, PAGE.H, PAGE.D) == (*PAGE.batch.shape, H, D) == (B, T, E, H, D)
     assert len({B, H, T, D, E}) == 5
 
 
@@ -177,15 +176,8 @@ def test_the_reversal_of_the_page_is_what_T_does_and_T_warns():
             reversed_by_torch = names.keys.T
     finally:
         torch.set_warn_always(False)
-    assert torch.equal(reversed_by_torch, names.backwards)
+    assert torch.equal(reversed_by_torch, names.reversed_keys)
     assert "deprecated" in str(caught[0].message)
-
-
-def test_T_runs_where_batch_tokens_and_width_are_equal_with_wrong_scores():
-    queries, keys = torch.randn(2, 3, 3, 3, generator=torch.Generator().manual_seed(0))
-    wrong = queries @ keys.permute(2, 1, 0)
-    assert wrong.shape == (3, 3, 3)
-    assert not torch.allclose(wrong, queries @ keys.mT, atol=0.1)
 
 
 def test_the_numbers_are_cut_by_the_split_of_the_page():
@@ -194,34 +186,26 @@ def test_the_numbers_are_cut_by_the_split_of_the_page():
     assert torch.equal(PAGE.split(names.tokens[None], 2)[0], names.right)
 
 
-def test_contiguous_and_view_do_what_reshape_does():
-    turned = torch.randn(B, H, T, D, generator=torch.Generator().manual_seed(0)).transpose(1, 2)
-    assert torch.equal(turned.contiguous().view(B, T, H * D), turned.reshape(B, T, H * D))
+def test_the_picture_of_the_memory_shows_what_reshape_makes():
+    picture = (p.ROOT / "docs/assets/shapes-memory.svg").read_text(encoding="utf-8")
+    numbers = [int(number) for number in re.findall(r">(\d+)</text>", picture)]
+    names = p.page_code(SLUG, "copies")
+    assert numbers == [*range(24), *names.context.new_tensor(range(24)).view(2, 4, 3).transpose(0, 1).flatten()]
+    assert torch.equal(names.turned.contiguous().view(4, 6), names.turned.reshape(4, 6))
 
 
-def test_with_as_many_items_as_heads_a_bias_of_item_2_goes_to_head_2_and_the_head_axis_mends_it():
+def test_with_as_many_items_as_heads_a_bias_of_item_2_goes_to_head_2_and_the_head_axis_fixes_it():
     bias = torch.arange(4.0)[:, None, None].expand(4, 6, 6)
     assert ((ZEROS(4, 4, 6, 6) + bias)[:, 2] == 2).all()
     assert ((ZEROS(4, 4, 6, 6) + bias[:, None])[2] == 2).all()
 
 
-def test_a_padding_mask_of_two_axes_becomes_one_row_of_keys_per_item():
-    masked = torch.arange(8)[:, None] + 10 * torch.arange(6)
-    full = ZEROS(8, 4, 6, 6) + masked[:, None, None, :]
-    assert full.shape == (8, 4, 6, 6)
-    assert (full == torch.arange(8)[:, None, None, None] + 10 * torch.arange(6)).all()
-
-
-def test_one_item_and_one_head_give_the_context_of_the_page_before():
-    before = p.page_code("foundations/queries-keys-values", "matrix")
-    torch.testing.assert_close(p.page_code(SLUG, "reduce").before, before.context, rtol=0, atol=1e-6)
-
-
-def test_with_the_transpose_every_row_moves_with_token_5():
-    last = PAGE.batch.clone()
-    last[:, 5] += 1
-    outputs = [PAGE.attend(*(PAGE.split(tokens @ W, H) for W in PAGE.matrices)) for tokens in (PAGE.batch, last)]
-    assert ((outputs[1] - outputs[0]).abs().amax(dim=(1, 3)) > 1e-3).all()
+def test_repeat_kv_and_enable_gqa_repeat_neighbouring_heads_and_repeat_does_not():
+    names = p.page_code(SLUG, "fewer-heads")
+    assert torch.equal(repeat_kv(names.keys, 2), names.neighbours[0])
+    order = torch.arange(2).view(1, 2, 1, 1)
+    assert repeat_kv(order, 2).flatten().tolist() == [0, 0, 1, 1]
+    assert order.repeat(1, 2, 1, 1).flatten().tolist() == [0, 1, 0, 1]
 
 
 def test_multihead_attention_reads_tokens_first_unless_told_otherwise():
@@ -230,13 +214,46 @@ def test_multihead_attention_reads_tokens_first_unless_told_otherwise():
         assert weights.shape == shape
 
 
+def test_multihead_attention_takes_the_masks_that_the_table_names(on_the_cpu):
+    tokens, hidden = torch.randn(B, T, 8), torch.zeros(B, T, dtype=torch.bool)
+    hidden[0, 5] = True
+    attention = nn.MultiheadAttention(8, 4, batch_first=True)
+    _, by_row = attention(tokens, tokens, tokens, key_padding_mask=hidden)
+    masks = hidden[:, None].expand(B, T, T).repeat_interleave(4, dim=0)
+    _, by_masks = attention(tokens, tokens, tokens, attn_mask=masks)
+    torch.testing.assert_close(by_row, by_masks)
+    assert (by_row[0, :, 5] == 0).all()
+    assert (by_row[1, :, 5] > 0).all()
+
+
+def test_one_item_and_one_head_give_the_contexts_of_the_page_on_queries_keys_and_values():
+    book = p.page_code("foundations/queries-keys-values", "matrix")
+    torch.testing.assert_close(p.page_code(SLUG, "reduce").before, book.context, rtol=0, atol=1e-6)
+
+
 def test_transformers_takes_heads_first_and_returns_tokens_first():
     roles = [PAGE.split(PAGE.batch @ matrix, H) for matrix in PAGE.matrices]
     context, _ = sdpa_attention_forward(nn.Module(), *roles, None, is_causal=False)
     torch.testing.assert_close(context, PAGE.attend(*roles).transpose(1, 2))
 
 
+def test_the_functions_run_on_another_device_than_the_default():
+    projected = torch.empty(B, T, H * D, device="meta")
+    roles = [PAGE.split(projected, H)] * 3
+    assert PAGE.merge(PAGE.attend(*roles)).device == projected.device
+    assert BY_VIEW.glue(BY_VIEW.cut(projected, H)).device == projected.device
+    tokens, matrices = torch.empty(B, T, E, device="meta"), torch.empty(3, E, H * D, device="meta")
+    masked = torch.empty(B, T, dtype=torch.bool, device="meta")
+    assert SOLUTION.attend_in_batch(tokens, matrices, masked, H).shape == (B, T, H * D)
+
+
 # -- the errors that the page quotes ---------------------------------------------------------------
+
+
+def with_mask(mask, **options):
+    tokens = ZEROS(B, T, 8)
+    return nn.MultiheadAttention(8, 4, batch_first=True, **options)(tokens, tokens, tokens, attn_mask=mask)
+
 
 WRONG_LINES = [  # one for each row of the table
     lambda: nn.Linear(12, 20)(ZEROS(B, T, E)),
@@ -249,149 +266,168 @@ WRONG_LINES = [  # one for each row of the table
     lambda: ZEROS(B, H, T, D).transpose(1, 2).view(B, T, H * D),
     lambda: ZEROS(B, T, D).transpose(2, 3),
     lambda: torch.stack([ZEROS(6, E), ZEROS(5, E)]),
+    lambda: with_mask(ZEROS(B, T)),
+    lambda: with_mask(ZEROS(B, T, T)),
+    lambda: F.scaled_dot_product_attention(ZEROS(B, H, T, D), *[ZEROS(B, 3, T, D)] * 2, enable_gqa=True),
 ]
 
 
 def message(wrong_line):
     with pytest.raises((RuntimeError, IndexError)) as error:
         wrong_line()
-    return str(error.value)
-
-
-MESSAGES = [message(line) for line in WRONG_LINES]
+    return str(error.value).strip()
 
 
 @pytest.mark.parametrize("tongue", p.languages(SLUG))
-def test_the_table_quotes_what_torch_says(tongue):
+def test_the_table_quotes_what_torch_says(tongue, on_the_cpu):
     page = (p.ROOT / "docs" / tongue / f"{SLUG}.md").read_text(encoding="utf-8")
     section = re.search(r"\{#errors\}$(.*?)^## ", page, re.MULTILINE | re.DOTALL)[1]
     quoted = re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE)
-    assert quoted == MESSAGES
+    assert quoted == [message(line) for line in WRONG_LINES]
 
 
-def test_keys_with_another_number_of_heads_raise_the_message_of_a_mask_without_heads():
-    assert message(lambda: ZEROS(2, 4, 6, 5) @ ZEROS(2, 2, 5, 6)) == MESSAGES[4]
+def test_keys_with_fewer_heads_raise_the_message_of_a_mask_without_heads_in_sdpa_too(on_the_cpu):
+    queries, keys = ZEROS(2, 4, 6, 5), ZEROS(2, 2, 6, 5)
+    for line in (lambda: queries @ keys.mT), (lambda: F.scaled_dot_product_attention(queries, keys, keys)):
+        assert message(line) == message(WRONG_LINES[4])
+
+
+def test_without_batch_first_a_square_mask_should_be_one_of_the_items():
+    tokens = ZEROS(B, T, 8)
+    said = message(lambda: nn.MultiheadAttention(8, 4)(tokens, tokens, tokens, attn_mask=ZEROS(T, T)))
+    assert said.endswith("but should be (2, 2).")
 
 
 def test_in_masked_fill_tensor_a_is_masked():
     swapped = message(lambda: ZEROS(2, 4, 6, 6).masked_fill(ZEROS(2, 6, 6).bool(), -torch.inf))
-    assert swapped == MESSAGES[4].replace("a (4)", "a (2)").replace("b (2)", "b (4)")
+    assert swapped == message(WRONG_LINES[4]).replace("a (4)", "a (2)").replace("b (2)", "b (4)")
 
 
 # -- the exercise --------------------------------------------------------------------------------
 
-
-def by_torch(queries, keys, bias):
-    try:
-        return tuple((ZEROS(queries) @ ZEROS(keys).mT + ZEROS(bias)).shape)
-    except RuntimeError:
-        return None
+SOLUTION = executed(SLUG, "solution")[0]
 
 
-def drawn_shapes():
-    """Shapes of 0 to 2 axes in front, sizes 1 to 3, so that each rule is met and broken."""
-    generator = torch.Generator().manual_seed(6)
+def test_the_solution_is_sdpa_of_each_head_alone():
+    def by_sdpa(case):
+        heads = zip(*((case.tokens @ matrix).chunk(case.H, dim=-1) for matrix in case.matrices))
+        visible = ~case.masked[:, None, None]
+        alone = [F.scaled_dot_product_attention(*(role[:, None] for role in head), visible)[:, 0] for head in heads]
+        return torch.cat(alone, dim=-1)
 
-    def sizes(count):
-        return tuple(torch.randint(1, 4, (count,), generator=generator).tolist())
+    def drawn(case):
+        case.tokens = case.randn(case.B, case.T, 3)
+        case.matrices = case.randn(3, 3, case.H * case.D)
+        case.masked = (case.randn(case.B, case.T) > 0).index_fill(1, torch.tensor([0]), False)
+        return case
 
-    for _ in range(400):
-        axes = torch.randint(0, 3, (3,), generator=generator).tolist()
-        yield sizes(axes[0] + 2), sizes(axes[1] + 2), sizes(2 * axes[2])
-
-
-def test_the_solution_predicts_what_torch_does_with_drawn_shapes():
-    cases = list(drawn_shapes())
-    found = [SOLUTION.scores_shape(*case) for case in cases]
-    assert found == [by_torch(*case) for case in cases]
-    assert 50 < sum(shape is None for shape in found) < 350
-
-
-def on_meta(queries, keys, bias):
-    queries, keys, bias = (torch.empty(shape, device="meta") for shape in (queries, keys, bias))
-    try:
-        return (queries @ keys.mT + bias).shape
-    except RuntimeError:
-        return None
+    cases = p.sizes(B=3, H=4, T=5, D=3).map(drawn)
+    p.equals_reference(
+        lambda case: SOLUTION.attend_in_batch(case.tokens, case.matrices, case.masked, case.H), by_sdpa, cases
+    )
 
 
-def by_broadcast_shapes(queries, keys, bias):
-    try:
-        scores = torch.broadcast_shapes((*queries[:-1], 1), (*keys[:-2], 1, keys[-2]), bias)
-    except RuntimeError:
-        return None
-    return tuple(scores) if queries[-1] == keys[-1] else None
+def split(role, H):
+    return role.unflatten(-1, (H, -1)).transpose(1, 2)
 
 
-def right(queries, keys, bias):
-    return SOLUTION.scores_shape(queries, keys, bias)
+def cut(role, H):
+    return role.view(len(role), H, role.shape[1], -1)
 
 
-def scores_only(queries, keys):
-    return right(queries, keys, ())
+def joined(context):
+    return context.transpose(1, 2).flatten(2)
 
 
-def except_where(condition, otherwise):
-    """Right, but for the cases that a condition picks."""
-    return lambda q, k, b: otherwise(q, k, b) if condition(q, k, b) else right(q, k, b)
+def glued(context):
+    return context.reshape(len(context), context.shape[2], -1)
 
 
-def stretched(q, k, b):
-    wanted = right(q, k, b)
-    return wanted is not None and wanted != scores_only(q, k)
+def by_keys(q, k):
+    return q @ k / q.shape[-1] ** 0.5
 
 
-def left_aligned(q, k, b):
-    scores = scores_only(q, k)
-    return scores and SOLUTION.meet(scores, (*b, *[1] * (len(scores) - len(b))))
+def axes_of(masked):
+    return masked[:, None, None]
 
 
-def of_scores_and_last(q, k, b):
-    scores = scores_only(q, k)
-    return scores if scores and b[-1] in (1, scores[-1]) else None
+def as_it_is(tensor):
+    return tensor
+
+
+def written(split=split, scores=lambda q, k: q @ k.mT / q.shape[-1] ** 0.5, axes=axes_of, softmax=None, join=joined):
+    """An answer, each of its lines right unless another is given."""
+    softmax = softmax or (lambda scores: scores.softmax(dim=-1))
+
+    def answer(tokens, matrices, masked, H):
+        q, k, v = (split(tokens @ matrix, H) for matrix in matrices)
+        filled = scores(q, k).masked_fill(axes(masked), -torch.inf)
+        return join(softmax(filled) @ v)
+
+    return answer
+
+
+def by_sdpa(tokens, matrices, masked, H, **options):
+    q, k, v = (split(tokens @ matrix, H) for matrix in matrices)
+    return joined(F.scaled_dot_product_attention(q, k, v, attn_mask=~axes_of(masked), **options))
+
+
+def naive(scores):
+    return scores.exp() / scores.exp().sum(dim=-1, keepdim=True)
+
+
+def then(change):
+    """The right answer, changed."""
+    return lambda *given: change(written()(*given))
+
+
+def spoiled(tokens, matrices, masked, H):
+    context = written()(tokens, matrices, masked, H)
+    tokens.zero_()
+    return context
 
 
 RIGHT = {
-    "the device without memory": on_meta,
-    "broadcast_shapes": by_broadcast_shapes,
-    "tensors of zeros": by_torch,
-    "the function of the page": right,
-    "a torch.Size": lambda q, k, b: right(q, k, b) and torch.Size(right(q, k, b)),
+    "split and joined": written(),
+    "SDPA": by_sdpa,
+    "loops": SOLUTION.by_loops,
+    "transposed scores": written(scores=lambda q, k: (k @ q.mT).mT / q.shape[-1] ** 0.5),
+    "joined along the columns": written(join=lambda c: c.mT.flatten(1, 2).mT),
 }
 WRONG = {
-    "returns None": lambda q, k, b: None,
-    "raises": lambda q, k, b: q[9],
-    "a list": lambda q, k, b: right(q, k, b) and list(right(q, k, b)),
-    "a tensor": lambda q, k, b: torch.zeros(right(q, k, b) or (1,)),
-    "text": lambda q, k, b: str(right(q, k, b)),
-    "False in place of None": lambda q, k, b: right(q, k, b) or False,
-    "an empty tuple in place of None": lambda q, k, b: right(q, k, b) or (),
-    "lets torch raise": lambda q, k, b: tuple((ZEROS(q) @ ZEROS(k).mT + ZEROS(b)).shape),
-    "queries before keys": lambda q, k, b: (*q[:-1], k[-2]),
-    "no mask": lambda q, k, b: scores_only(q, k),
-    "the mask where there is one of four axes": lambda q, k, b: b if len(b) == 4 else scores_only(q, k),
-    "the last axis of the mask alone": of_scores_and_last,
-    "scores transposed": lambda q, k, b: right(k, q, b),
-    "keys not transposed": lambda q, k, b: right(q, (*k[:-2], k[-1], k[-2]), b),
-    "queries against values": lambda q, k, b: right(q, k, b) and (*right(q, k, b)[:-1], k[-1]),
-    "width ignored": lambda q, k, b: right(q, (*k[:-1], q[-1]), b),
-    "width that stretches": lambda q, k, b: right(q, (*k[:-1], q[-1]) if k[-1] == 1 else k, b),
-    "batch of the queries": lambda q, k, b: right(q, (*q[:2], *k[2:]), b),
-    "batch of the keys": lambda q, k, b: right((*k[:2], *q[2:]), k, b),
-    "heads must be equal": except_where(lambda q, k, b: q[1] != k[1], lambda q, k, b: None),
-    "items must be equal": except_where(lambda q, k, b: q[0] != k[0], lambda q, k, b: None),
-    "mask must have four axes": except_where(lambda q, k, b: len(b) != 4, lambda q, k, b: None),
-    "mask of three axes gets a head axis": lambda q, k, b: right(q, k, (b[0], 1, *b[1:]) if len(b) == 3 else b),
-    "mask must not stretch the scores": except_where(stretched, lambda q, k, b: None),
-    "mask that stretches is ignored": except_where(stretched, lambda q, k, b: scores_only(q, k)),
-    "aligned from the left": left_aligned,
-    "1 only on the side of the mask": except_where(
-        lambda q, k, b: 1 in q[:2] + k[:2] and q[:2] != k[:2], lambda q, k, b: None
-    ),
-    "the larger size wins": lambda q, k, b: tuple(map(max, (*q[:3], k[2]), (*k[:2], 1, 1), (1,) * (4 - len(b)) + b)),
-    "mask transposed": lambda q, k, b: right(q, k, (*b[:-2], *b[-2:][::-1])),
+    "nothing repaired": written(cut, by_keys, as_it_is, join=glued),
+    "keys not transposed": written(scores=by_keys),
+    "keys transposed by reshape": written(scores=lambda q, k: q @ k.reshape(k.mT.shape) / q.shape[-1] ** 0.5),
+    "mask without axes": written(axes=as_it_is),
+    "mask with one axis": written(axes=lambda m: m[:, None]),
+    "mask of the queries": written(axes=lambda m: m[:, None, :, None]),
+    "mask of the first item": written(axes=lambda m: m[:1, None, None]),
+    "mask inverted": written(axes=lambda m: ~axes_of(m)),
+    "no mask": written(axes=lambda m: m.new_zeros(1, 1, 1, 1)),
+    "causal as well": written(axes=lambda m: axes_of(m) | m.new_ones(m.shape[1], m.shape[1]).triu(1)),
+    "cut and joined": written(cut),
+    "split and glued": written(join=glued),
+    "cut and glued": written(cut, join=glued),
+    "heads in alternate columns": written(lambda r, H: r.unflatten(-1, (-1, H)).movedim(-1, 1)),
+    "joined in alternate columns": written(join=lambda c: c.permute(0, 2, 3, 1).flatten(2)),
+    "not joined": written(join=as_it_is),
+    "softmax over the queries": written(softmax=lambda s: s.softmax(dim=-2)),
+    "softmax that overflows": written(softmax=naive),
+    "a finite fill": written(softmax=lambda s: s.nan_to_num(neginf=-20.0).softmax(dim=-1)),
+    "weights detached": written(softmax=lambda s: s.softmax(dim=-1).detach()),
+    "context detached": then(torch.Tensor.detach),
+    "no scale": lambda *given: by_sdpa(*given, scale=1.0),
+    "scale of all heads": lambda t, w, m, H: by_sdpa(t, w, m, H, scale=w.shape[-1] ** -0.5),
+    "scale of the page": lambda *given: by_sdpa(*given, scale=5**-0.5),
+    "one head": lambda t, w, m, H: by_sdpa(t, w, m, 1),
+    "three heads": lambda t, w, m, H: by_sdpa(t, w, m, 3),
+    "values of the keys": lambda t, w, m, H: by_sdpa(t, w[[0, 1, 1]], m, H),
+    "float32": then(torch.Tensor.float),
+    "tokens set to 0": spoiled,
+    "mask changed in place": lambda t, w, m, H: by_sdpa(t, w, ~m.logical_not_(), H),
+    "returns None": then(lambda context: None),
 }
 
 
 class TestExercise(Exercise):
-    SLUG, CHECK, RIGHT, WRONG = SLUG, "check_shape", RIGHT, WRONG
+    SLUG, CHECK, RIGHT, WRONG = SLUG, "check_attention", RIGHT, WRONG
