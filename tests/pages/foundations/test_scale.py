@@ -107,6 +107,17 @@ def test_the_page_has_the_property(holds):
     holds(PAGE.attend)
 
 
+def test_the_page_runs_on_another_device_than_the_default():
+    queries, keys, values = (torch.empty(*shape, device="meta") for shape in ((4, 6), (5, 6), (5, 3)))
+    assert PAGE.attend(queries, keys, values).is_meta
+
+
+def test_the_scales_that_the_check_hides_lie_where_the_page_says():
+    found = []
+    p.verdict(SOLUTION.check_scale, lambda a, d: found.append(a.__defaults__[0]) or SOLUTION.find_scale(a, d))
+    assert (min(found), max(found)) == (1 / 256, 5)
+
+
 # -- what the page says of its tables --------------------------------------------------------------
 
 
