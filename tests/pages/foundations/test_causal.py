@@ -131,6 +131,8 @@ def test_inputs_and_modules_may_be_on_another_device_than_the_default():
     words = torch.empty(2, LIMIT, 3, device="meta")
     assert PAGE.CausalAttention(3, 2, LIMIT).to("meta")(words).shape == (2, LIMIT, 2)
     assert PAGE.attend(words[0], PAGE.masked.to("meta"))[0].shape == (LIMIT, 3)
+    assert names("thrown-away").forgetful(words[0], PAGE.masked.to("meta"))[0].is_meta
+    assert names("whole-model").Block(3, LIMIT).to("meta")(words).is_meta
 
 
 def test_dropout_takes_the_weights_while_training_and_nothing_in_eval():
@@ -327,6 +329,8 @@ WRONG = {
     "columns flipped": lambda q, k, device: triangle(q, k, device).flip(1),
     "offset k // q": lambda q, k, device: torch.ones(q, k, dtype=torch.bool, device=device).triu(k // q),
     "an offset of three at most": lambda q, k, device: triangle(q, k, device, offset=min(k - q, 3) - (k - q) + 1),
+    "an offset of sixteen at most": lambda q, k, device: triangle(q, k, device, offset=min(k - q, 16) - (k - q) + 1),
+    "64 keys at most": lambda q, k, device: top_left(64, 64, device)[k - q : k, :k],
     "six keys at most": lambda q, k, device: top_left(6, 6, device)[k - q : k, :k],
     "last row only": lambda q, k, device: torch.cat([nothing(q - 1, k, device), triangle(1, k, device)]),
 }

@@ -301,6 +301,12 @@ def shared(head, names=ROLES):
     return layers
 
 
+def on_the_default_device(head):
+    layers = V2(*head.W_query.shape).to(head.W_query.dtype)
+    layers.load_state_dict({f"{name}.weight": matrix.T for name, matrix in head.state_dict().items()})
+    return layers
+
+
 def with_one_frozen(head):
     layers = filled(head)
     layers.W_value.weight.requires_grad_(False)
@@ -346,6 +352,8 @@ WRONG = {
     "one matrix frozen": with_one_frozen,
     "a plain tensor": with_a_plain_tensor,
     "another dtype": lambda head: filled(head).float(),
+    "the default device": on_the_default_device,
+    "the CPU": lambda head: filled(head).to("cpu"),
     "rounded to float16": lambda head: filled(head, lambda matrix: matrix.T.half().double()),
     "the head turned": turns_the_head,
     "the head emptied": empties_the_head,

@@ -1,6 +1,7 @@
 """Queries, keys, values: the page's code and numbers against PyTorch and plain loops, and roles that are mixed up."""
 
 import importlib.util
+import itertools
 import math
 import re
 from pathlib import Path
@@ -288,6 +289,15 @@ def changed(change):
     return lambda *features: change(*SOLUTION.set_matrices(*features))
 
 
+CALLS = itertools.count()
+
+
+def one_of_two(*features):
+    """In turn what serves the one sentence, and what serves the other."""
+    asks, found_by = (("pronoun tired", "noun alive"), ("pronoun wide", "noun flat"))[next(CALLS) % 2]
+    return stacked(9, asks, found_by, "fur asphalt")(*features)
+
+
 ASK, FOUND, GIVE = "pronoun tired wide", "noun alive flat", "fur asphalt"
 RIGHT = {
     "without the noun": stacked(6, "tired wide", "alive flat", GIVE),
@@ -309,6 +319,8 @@ WRONG = {
     "values doubled": changed(lambda q, k, v: (q, k, 2 * v)),
     "label mixed into the meaning": lambda *f: (*SOLUTION.set_matrices(*f)[:2], torch.stack([f[0] + f[6], f[7]], 1)),
     "factor negative": stacked(-5, ASK, FOUND, GIVE),
+    "another set for each sentence": one_of_two,
+    "numbers of the first cell": lambda *features: SOLUTION.set_matrices(*torch.eye(8)),
     "infinite": changed(lambda q, k, v: (q * math.inf, k, v)),
 }
 
