@@ -26,7 +26,7 @@ SPELLED = {  # what stands for a visible key, and for a masked one
     "floats": (1.0, 0.0),
     "added": (0.0, -math.inf),
 }
-DOORS = {door.__name__: convention for door, convention in PAGE.doors.items()}
+DOORS = {door.__name__: convention for door, convention in p.page_code(SLUG, "round-trip").doors.items()}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -72,12 +72,12 @@ def drawn(rows=None):
 @pytest.fixture(scope="module")
 def doors_on():
     """The doors of the page, by their names, for other tokens."""
-    doors = {door.__name__: door for door in p.page_code(SLUG, "convert").doors}
+    doors = {door.__name__: door for door in p.page_code(SLUG, "round-trip").doors}
     scope = doors["sdpa"].__globals__
     scope["mha"].double()
 
     def on(tokens):
-        scope.update(inputs=tokens, T=len(tokens))
+        scope.update(inputs=tokens)
         return doors
 
     return on
@@ -102,10 +102,8 @@ def test_a_door_hides_what_is_masked_and_leaves_the_mask_as_it_is(doors_on, name
     p.for_all(drawn(rows), prove)
 
 
-@pytest.mark.parametrize(
-    "masked", [[[j > i for j in range(4)] for i in range(4)], [[True, False, True, False]]], ids=["pairs", "keys"]
-)
-def test_flex_hides_what_is_masked(masked):
+def test_flex_hides_what_is_masked():
+    masked = [[True, False, True, False]]
     values = torch.arange(12.0).reshape(4, 3) / 7
     context = PAGE.flex(values, spell(masked, "attend"))
     p.close(context.double(), by_the_loop(PAGE.inputs, values, masked), 1e-6)
@@ -128,11 +126,6 @@ def test_hf_2d_does_what_transformers_does(doors_on, convention):
         p.close(doors_on(case.tokens)["hf_2d"](case.values, given), theirs[0, 0])
 
     p.for_all(drawn(rows=1), prove)
-
-
-def test_transformers_passes_a_mask_of_four_axes_on_untouched():
-    four = spell([[False, False, False, True]], "added")[:, None, None]
-    assert of_transformers(four, torch.zeros(4, 3)) is four
 
 
 # -- the converter -------------------------------------------------------------------------------
@@ -185,15 +178,9 @@ def test_a_nudge_of_one_moves_the_output_by_the_weight():
     weights = PAGE.sdpa(torch.eye(4), None)
     for j in range(4):
         nudged = PAGE.inputs.clone()
-        nudged[j] += 1
+        nudged[j, 0] += 1
         change = PAGE.sdpa(nudged, None) - PAGE.sdpa(PAGE.inputs, None)
-        p.close(change, weights[:, j : j + 1].expand(4, 3), 1e-6)
-
-
-def test_a_float_mask_of_ones_multiplies_the_odds_by_e():
-    _, plain, floats, _ = printed("floats")
-    odds = [float(row[8:14]) / float(row[32:38]) for row in (plain, floats)]
-    assert f"{odds[1] / odds[0]:.2f}" == f"{math.e:.2f}" == "2.72"
+        p.close(change, weights[:, j : j + 1] * torch.tensor([[1.0, 0.0, 0.0]]), 1e-6)
 
 
 def test_ignore_as_floats_doubles_the_weight_of_the_padding():
@@ -213,6 +200,16 @@ def test_mha_believes_the_flag_without_a_warning_where_no_weights_are_wanted(nee
     p.close(context[0].double(), by_the_loop(PAGE.inputs, PAGE.inputs, masked)[0], 1e-6)
 
 
+def test_a_fused_kernel_on_the_cpu_applies_the_mask_and_the_flag():
+    values = torch.eye(4, 3)
+    roles = [PAGE.inputs.cpu()[None, None]] * 2
+    visible = torch.tensor([[True, False, True, True]])
+    with nn.attention.sdpa_kernel(nn.attention.SDPBackend.FLASH_ATTENTION):
+        weights = F.scaled_dot_product_attention(*roles, values[None, None], attn_mask=visible, is_causal=True)
+    allowed = visible & torch.ones(4, 4, dtype=torch.bool).tril()
+    assert ((weights[0, 0] > 0) == allowed[:, :3]).all()
+
+
 def test_need_weights_is_the_default_of_mha_and_a_true_triangle_is_safe():
     triangle = torch.ones(4, 4, dtype=torch.bool).triu(1)
     calls = [{}, {"need_weights": True}, {"is_causal": True}, {"is_causal": True, "need_weights": False}]
@@ -220,12 +217,6 @@ def test_need_weights_is_the_default_of_mha_and_a_true_triangle_is_safe():
     assert default[1] is not None
     for other in others:
         p.close(other[0], default[0], 1e-6)
-
-
-def test_an_upper_triangle_of_true_runs_backwards_in_sdpa():
-    weights = PAGE.sdpa(torch.eye(4), torch.ones(4, 4, dtype=torch.bool).triu())
-    assert (weights > 0).sum(dim=-1).tolist() == [4, 3, 2, 1]
-    assert weights[3].tolist() == [0, 0, 0, 1]
 
 
 def test_a_tilde_on_integers_hides_everything():
@@ -288,7 +279,6 @@ RIGHT = {
 }
 WRONG = {
     "returns None": lambda given, name: None,
-    "raises": lambda given, name: given.no_such_method(),
     "a nested list": lambda given, name: to_sdpa(given, name).tolist(),
     "a numpy array": lambda given, name: to_sdpa(given, name).numpy(),
     "the mask as it is": lambda given, name: given[AXES],
@@ -324,18 +314,14 @@ WRONG = {
     "a triangle": lambda given, name: torch.ones_like(given, dtype=torch.bool).tril()[AXES],
 }
 
-FAULTS = {  # what the check says about a wrong answer
-    "integers": "ignore: it does not return a boolean tensor",
-    "axes in front": "ignore: shape (1, 1, 2, 5) for a mask (2, 5)",
-    "raises": "ignore: it stops with AttributeError",
-    "inverted in place": "ignore: it changes the mask that it was given",
-    "ints inverted with a tilde": "ints: it shows or hides the wrong keys",
-}
-
 
 class TestExercise(Exercise):
     SLUG, CHECK, RIGHT, WRONG = SLUG, "check_to_sdpa", RIGHT, WRONG
 
-    @pytest.mark.parametrize("wrong_answer", FAULTS)
-    def test_the_check_names_the_fault(self, wrong_answer):
-        assert self.verdict(WRONG[wrong_answer]) == f"not yet: {FAULTS[wrong_answer]}\n"
+
+@pytest.mark.parametrize("convention", SPELLED)
+def test_the_solution_and_the_converter_run_on_another_device(convention):
+    given = spell([[False, True]], convention).to("meta")
+    assert executed(SLUG, "solution")[0].to_sdpa(given, convention).device.type == "meta"
+    if convention in PAGE.read:
+        assert PAGE.convert(given, convention, "attend").device.type == "meta"
