@@ -106,7 +106,9 @@ def parts(target, value):
 def is_size(value):
     if isinstance(value, ast.Constant):
         return type(value.value) is int
-    return re.match(r"torch\.(device|b?float)|len\(|.*\.(shape|size|device|dtype)\b", ast.unparse(value)) is not None
+    while isinstance(value, ast.Subscript | ast.Call):
+        value = value.value if isinstance(value, ast.Subscript) else value.func
+    return re.fullmatch(r"len|torch\.b?float\d*|.*\.(shape|size|device|dtype)", ast.unparse(value)) is not None
 
 
 def globals_read(code, names):
@@ -130,6 +132,7 @@ def globals_read(code, names):
         ("kind = x.dtype\nf = lambda x: x.to(kind)", [("lambda", "kind")]),
         ("T = 3\ndef f(x, T):\n    return x[:T]", []),
         ("T = 3\nrows = [T for _ in 'ab']", []),
+        ("low = {'a': lambda x: x.dtype}\ndef f():\n    return low", []),
         ("mask = 'a'\ndef f():\n    return mask", []),
     ],
 )
