@@ -1,15 +1,18 @@
 """`nn.MultiheadAttention`: the page's class against it on each of its three paths, and what its arguments do."""
 
 import math
+import re
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.overrides import BaseTorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.pages import properties as p
-from tests.pages.exercise import Exercise
+from tests.pages.exercise import Exercise, executed
 
 SLUG = "masks/multihead-attention"
 PAGE = p.page_code(SLUG, "copy")
@@ -39,8 +42,8 @@ def build(case):
     case.plain = PAGE.plain_copy(case.mha)
     case.inputs = case.randn(case.B, case.T, case.H * case.D)
     lengths = torch.tensor([1 + (case.seed + item) % case.T for item in range(case.B)])
-    case.padding = torch.arange(case.T) >= lengths[:, None]
-    case.ours = case.plain(case.inputs, case.padding[:, None, None])
+    case.masked = torch.arange(case.T) >= lengths[:, None]
+    case.ours = case.plain(case.inputs, case.masked)
     return case
 
 
@@ -48,7 +51,7 @@ CASES = p.sizes(B=3, H=3, T=4, D=3).map(build)
 
 
 def theirs(case, **options):
-    return case.mha(case.inputs, case.inputs, case.inputs, key_padding_mask=case.padding, **options)
+    return case.mha(case.inputs, case.inputs, case.inputs, key_padding_mask=case.masked, **options)
 
 
 @pytest.mark.usefixtures("in_float64")
@@ -77,15 +80,25 @@ def test_where_a_key_is_visible_each_path_gives_the_outputs_of_the_class(trainin
 def test_in_float64_ours_and_theirs_differ_by_less_than_ten_to_the_minus_14():
     p.seed_modules(1)
     mha, inputs = with_biases(nn.MultiheadAttention(PAGE.E, PAGE.H, batch_first=True)), PAGE.inputs.double()
-    ours, _ = PAGE.plain_copy(mha)(inputs, PAGE.padding[:, None, None])
-    assert (ours - mha(inputs, inputs, inputs, key_padding_mask=PAGE.padding)[0]).abs().max() < 1e-14
+    ours, _ = PAGE.plain_copy(mha)(inputs, PAGE.masked)
+    assert (ours - mha(inputs, inputs, inputs, key_padding_mask=PAGE.masked)[0]).abs().max() < 1e-14
 
 
-def test_one_head_and_identity_matrices_give_the_first_page():
-    before, here = p.page_code("foundations/weighted-average", "contexts"), p.page_code(SLUG, "reduce")
-    assert torch.equal(here.tokens, before.inputs)
-    torch.testing.assert_close(here.weights, before.weights)
-    torch.testing.assert_close(here.context, before.context)
+def test_the_class_refuses_indivisible_widths_and_masks_of_another_shape():
+    with pytest.raises(ValueError, match="3 heads cannot share 8"):
+        PAGE.PlainAttention(8, 3)
+    for shape in ((5, 5), (3, 1, 1, 5), (3, 4)):
+        with pytest.raises(ValueError, match=r"masked is .* not \(3, 5\)"):
+            PAGE.PlainAttention(8, 2)(PAGE.inputs, torch.zeros(shape, dtype=torch.bool))
+
+
+def test_class_copy_and_solution_run_on_another_device_than_the_default():
+    with torch.device("meta"):
+        mha, layers = nn.MultiheadAttention(8, 2, batch_first=True), [nn.Linear(8, 8) for _ in range(4)]
+        inputs, masked = torch.empty(3, 5, 8), torch.empty(3, 5, dtype=torch.bool)
+    assert PAGE.plain_copy(mha)(inputs, masked)[0].is_meta
+    executed(SLUG, "solution")[0].load_into(mha, *layers)
+    assert all(parameter.is_meta for parameter in mha.parameters())
 
 
 # -- which path a call takes ---------------------------------------------------------------------
@@ -168,6 +181,12 @@ def test_no_batch_axis_another_width_a_default_device_and_the_switch_do_so_too_b
     finally:
         torch.backends.mha.set_fastpath_enabled(True)
     assert path(evaluated(), X) == "fast"
+    with BaseTorchFunctionMode():
+        assert path(evaluated(), X) == "weights"
+    meta = evaluated(device="meta")
+    assert path(meta, X.to("meta")) == "weights"
+    with torch.no_grad():
+        assert "native" not in make_fx(lambda x: evaluated()(x, x, x)[0])(X).code
 
 
 EMPTY = torch.tensor([[False] * 4, [True] * 4], device="cpu")
@@ -199,6 +218,16 @@ def test_without_gradients_and_in_eval_is_causal_alone_changes_nothing():
             mha(X, X, X, is_causal=True, need_weights=need_weights)
 
 
+@pytest.mark.usefixtures("on_the_cpu")
+def test_with_flag_and_mask_the_sdpa_path_drops_the_mask():
+    nothing = torch.zeros(4, 4, dtype=torch.bool)
+    future = torch.ones(4, 4, dtype=torch.bool).triu(1)
+    mha = evaluated()
+    causal, _ = mha(X, X, X, attn_mask=future)
+    flagged, _ = mha(X, X, X, attn_mask=nothing, is_causal=True, need_weights=False)
+    torch.testing.assert_close(flagged, causal)
+
+
 # -- arguments -----------------------------------------------------------------------------------
 
 
@@ -210,18 +239,13 @@ def test_without_batch_first_the_module_attends_along_axis_0():
         torch.testing.assert_close(mha(x, x, x)[0], columns)
 
 
-def test_a_padding_mask_betrays_the_missing_batch_first_unless_the_sizes_agree():
+def test_a_padding_mask_shows_the_missing_batch_first_unless_the_sizes_agree():
     mha = nn.MultiheadAttention(8, 2)
     with pytest.raises(AssertionError, match="to be 5, but got 3"):
-        mha(PAGE.inputs, PAGE.inputs, PAGE.inputs, key_padding_mask=PAGE.padding)
+        mha(PAGE.inputs, PAGE.inputs, PAGE.inputs, key_padding_mask=PAGE.masked)
     square = torch.randn(4, 4, 8)
     masked = torch.zeros(4, 4, dtype=torch.bool)
     assert mha(square, square, square, key_padding_mask=masked)[0].shape == square.shape
-
-
-def test_with_one_item_the_two_orders_of_a_mask_are_one():
-    pairs = torch.rand(1, 4, 4) < 0.5
-    assert torch.equal(pairs.repeat(3, 1, 1), pairs.repeat_interleave(3, dim=0))
 
 
 @pytest.mark.usefixtures("on_the_cpu")
@@ -231,6 +255,13 @@ def test_masks_of_two_dtypes_are_deprecated_and_integers_refused():
         mha(X, X, X, key_padding_mask=masked, attn_mask=torch.zeros(4, 4))
     with pytest.raises(AssertionError, match="only bool and floating types"):
         mha(X, X, X, key_padding_mask=masked.long())
+
+
+def test_one_mask_for_each_sentence_without_copies_raises_the_error_of_the_page():
+    text = "The shape of the 3D attn_mask is torch.Size([3, 5, 5]), but should be (6, 5, 5)."
+    with pytest.raises(RuntimeError, match=re.escape(text)):
+        nn.MultiheadAttention(8, 2, batch_first=True)(*PAGE.roles, attn_mask=PAGE.masked[:, None].expand(3, 5, 5))
+    assert all(text in (p.ROOT / f"docs/{language}/{SLUG}.md").read_text() for language in ("en", "it", "zh"))
 
 
 def test_shapes_and_defaults_are_those_of_the_tables():
@@ -308,10 +339,6 @@ def test_the_bias_of_the_keys_shows_in_no_output():
         mha.in_proj_bias[8:16] += 1
     for moved, unmoved in zip(mha(X, X, X), before):
         p.close(moved, unmoved, 1e-6)
-
-
-def test_the_weights_of_the_costly_path_take_8_gib():
-    assert torch.empty(8, 16, 4096, 4096, device="meta").nbytes == 8 * 2**30
 
 
 # -- the encoder ---------------------------------------------------------------------------------
