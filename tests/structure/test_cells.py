@@ -33,6 +33,18 @@ def test_every_snippet_file_is_that_of_a_page(refuse):
     refuse(f"snippets/{slug}.md is on no page of the nav" for slug in SLUGS if slug not in PAGES)
 
 
+def test_the_names_of_this_site_stand_in_cells_of_the_page_that_is_named_beside_them(cells, refuse):
+    path = page_file("en", "symbols")
+    rows = re.findall(r"^\| (`.+?) \| .+? \| \[.+\]\((.+)\.md\) \|$", path.read_text("utf-8"), re.M)
+    assert rows, path
+    refuse(
+        f"{path}: no cell of {slug} says {name}"
+        for names, slug in rows
+        for name in re.findall("`(.+?)`", names)
+        if not any(re.search(rf"\b{name}\b", cell.code) for cell in cells[slug])
+    )
+
+
 def test_what_is_code_on_a_page_is_a_cell_between_empty_lines_or_a_command(language, every_page):
     """Python in a page would be neither run nor shared between the languages; a comment could hide a cell."""
 
