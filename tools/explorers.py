@@ -135,7 +135,7 @@ def attended(state):
 
 # --- the leak meter -------------------------------------------------------------------------------
 
-MUSEUM = "snippets/practice/capstone.md"
+MUSEUM = "snippets/practice/museum.md"
 NUDGED = {"padding ignored": "padding-0"}  # for all others the last token of the causal meter
 
 
@@ -145,7 +145,7 @@ def leak_meter():
     for cell in cells:
         if cell.shared:
             exec(cell.code, page)
-    page["exhibit"] = lambda bug, **methods: bugs.update({bug: methods})
+    page["exhibit"] = lambda bug, *bases, **methods: bugs.update({bug: (bases, methods)})
     cases = [measured(page, "none")]
     for number, room in enumerate((cell for cell in cells if cell.name.startswith("room-")), start=1):
         exec(room.code, page)
@@ -155,9 +155,10 @@ def leak_meter():
     return {"meters": METER["meters"], "cases": cases}
 
 
-def measured(page, bug, methods=None, room=0, number="0", probes=""):
+def measured(page, bug, replaced=((), {}), room=0, number="0", probes=""):
     state = {"bug": bug, "token": NUDGED.get(bug, "causal-3")}
-    found = moved(page, type("Broken", (page["Attention"],), methods or {}))
+    bases, methods = replaced
+    found = moved(page, type("Broken", bases or (page["Pieces"],), methods))
     return {"state": state, "room": room, "number": number, "probes": probes, **found}
 
 
@@ -165,12 +166,12 @@ def moved(page, build):
     """What the `moves` of the page finds in the first item of its batch; nothing where the call raises."""
     padded, real = torch.tensor([[False, True, True, True]]), torch.tensor([[True, True, False]])
     module, inputs, _ = page["setup"](build, causal=True)  # one for three calls: what it keeps of a call would show
-    cross, others, memory = page["setup"](build, memory_width=page["memory_width"])
+    cross, others, memory = page["setup"](build, memory_width=12)
     calls = {
         "causal": (lambda tokens: module(tokens)[0], inputs[:1, :4]),
         "padding": (lambda tokens: module(tokens, is_real=padded.clone())[0], inputs[:1, :4]),
         "cross": (lambda tokens: cross(others[:1, :4], tokens, real.clone())[0], memory[:1, :3]),
-        "cache": (lambda tokens: in_steps(module, tokens), inputs[:1, :4]),
+        "cache": (lambda tokens: in_steps(module, page["Cache"](4), tokens), inputs[:1, :4]),
     }
     found = {}
     for name, (attend, tokens) in calls.items():
@@ -181,13 +182,9 @@ def moved(page, build):
     return found
 
 
-def in_steps(module, tokens):
-    """The outputs for two tokens at a time, with what the steps before have left."""
-    past, rows = None, []
-    for chunk in tokens.split(2, dim=1):
-        outputs, past = module(chunk, cache=past)[:2]
-        rows.append(outputs)
-    return torch.cat(rows, dim=1)
+def in_steps(module, cache, tokens):
+    """The outputs for two tokens at a time, with what the steps before have left in the cache."""
+    return torch.cat([module(chunk, cache=cache)[0] for chunk in tokens.split(2, dim=1)], dim=1)
 
 
 EXPLORERS = {

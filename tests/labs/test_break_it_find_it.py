@@ -31,8 +31,8 @@ MENDED = {  # the cell, the culprit's line, and the right one
     "-1e9": ("weigh", "scores = scores.masked_fill(~visible, -1e9)", HIDE),
     "K and V swapped": (
         "others",
-        "queries, values, keys = Attention.project(self, inputs, source)",
-        "queries, keys, values = Attention.project(self, inputs, source)",
+        "queries, values, keys = Pieces.project(self, inputs, source)",
+        "queries, keys, values = Pieces.project(self, inputs, source)",
     ),
     "divided by p": (
         "others",
@@ -147,9 +147,9 @@ def test_five_probes_hand_over_a_mask_and_state_is_one_of_them():
 
         def forward(self, inputs, memory=None, is_real=None, cache=None):
             masks.append(is_real)
-            return PAGE.Attention.forward(self, inputs, memory, is_real, cache)
+            return PAGE.Pieces.forward(self, inputs, memory, is_real, cache)
 
-        probe(type("Listening", (PAGE.Attention,), {"forward": forward}))
+        probe(type("Listening", (PAGE.Pieces,), {"forward": forward}))
         return any(mask is not None for mask in masks)
 
     masked = {probe.__name__ for probe in PAGE.probes if asked(probe)}
