@@ -93,7 +93,9 @@ def difference(old, new):
 
 
 def mutated_cells(slug: str) -> list[Cell]:
-    cells = read_cells(properties.ROOT / f"snippets/{slug}.md")
+    """Its own: what it shows of another page is counted there."""
+    path = properties.ROOT / f"snippets/{slug}.md"
+    cells = [cell for cell in read_cells(path) if cell.path == str(path)]
     shared = [cell for cell in cells if cell.shared and not cell.name.startswith("check")]
     return [*shared, *(cell for cell in cells if cell.name.startswith("solution"))]
 
@@ -154,11 +156,13 @@ class Notes:
             node.session.shouldstop = "caught"
 
     def read_cells(self, path):
-        codes = self.codes if path == self.page else {}
-        return [replace(cell, code=codes.get(cell.name, cell.code)) for cell in read_cells(path)]
+        return [
+            replace(cell, code=self.codes.get(cell.name, cell.code)) if cell.path == str(self.page) else cell
+            for cell in read_cells(path)
+        ]
 
     def run(self, path, parts, *options):
-        self.ran |= path == self.page and any(part.name in self.codes for part in parts)
+        self.ran |= any(part.path == str(self.page) and part.name in self.codes for part in parts)
         return run(path, parts, *options)
 
 
