@@ -474,6 +474,16 @@ def test_state_adds_up_what_is_saved_what_is_written_and_what_a_call_changes():
     assert PAGE.state(Faulty) == pytest.approx(1 + 1 + 2 + 4, abs=1e-4)
 
 
+def test_a_gradient_of_a_row_with_keys_is_looked_at_too():
+    def forward(self, inputs, is_real=None):
+        outputs, weights = PAGE.Attention.forward(self, inputs, is_real=is_real)
+        if outputs.requires_grad and is_real is not None:
+            outputs.register_hook(lambda slope: slope * torch.nan if slope[PAGE.left].any() else slope)
+        return outputs, weights
+
+    assert PAGE.empty(broken(forward=forward)) > 0
+
+
 def test_another_dtype_than_that_of_the_module_is_counted_for_each_of_three():
     class Single(PAGE.Attention):
         def forward(self, inputs):
