@@ -5,18 +5,20 @@ import itertools
 
 import pytest
 import torch
-from torch.func import functional_call
-from transformers import BloomConfig, GPT2Config, GPTNeoXConfig, WhisperConfig
+from torch import nn
+from transformers import BloomConfig, GPT2Config, GPTBigCodeConfig, GPTNeoXConfig, Phi3Config, WhisperConfig
 from transformers.models.bloom.modeling_bloom import BloomAttention
 from transformers.models.gpt2.modeling_gpt2 import GPT2Attention
+from transformers.models.gpt_bigcode.modeling_gpt_bigcode import GPTBigCodeAttention
 from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXAttention
+from transformers.models.phi3.modeling_phi3 import Phi3Attention
 from transformers.models.whisper.modeling_whisper import WhisperAttention
 
 from tests.pages import properties as p
 from tests.pages.exercise import Exercise
 
 SLUG = "practice/fused-qkv"
-PAGE, SOLUTION = p.page_code(SLUG, "class"), p.page_code(SLUG, "solution")
+PAGE, PROBE, SOLUTION = (p.page_code(SLUG, cell) for cell in ("reduce", "probe", "solution"))
 SIZES = p.sizes(B=3, T=5, H=4, D=3, extra=(0, 2))
 LAYOUTS = "blocks", "heads", "conv1d"
 
@@ -43,10 +45,11 @@ def a_few():
 # -- references ----------------------------------------------------------------------------------
 
 
-def by_the_sum(case):
+def by_the_sum(case, is_causal=False):
     """One head at a time: rows of the weight by their number, and a sum over heads; outputs and weights."""
     qkv, output = case.attention.to_qkv, case.attention.to_output
     outputs, weights = output.bias, []
+    future = torch.ones(case.T, case.T).triu(1) if is_causal else torch.zeros(case.T, case.T)
     for head in range(case.H):
         roles = []
         for role in range(3):
@@ -54,7 +57,7 @@ def by_the_sum(case):
             rows = range(start, start + case.D)
             roles.append(torch.stack([case.inputs @ qkv.weight[row] + qkv.bias[row] for row in rows], dim=-1))
         queries, keys, values = roles
-        exponentials = torch.exp(torch.einsum("btd,bsd->bts", queries, keys) / case.D**0.5)
+        exponentials = torch.exp(torch.einsum("btd,bsd->bts", queries, keys) / case.D**0.5) * (1 - future)
         weights.append(exponentials / exponentials.sum(dim=-1, keepdim=True))
         W_output = output.weight[:, head * case.D : (head + 1) * case.D]
         outputs = outputs + torch.einsum("bts,bsd,ed->bte", weights[-1], values, W_output)
@@ -102,51 +105,54 @@ def bloom(case, convert):
 @pytest.mark.parametrize(("theirs", "tolerance"), [(gpt2, 1e-9), (gpt_neox, 1e-6), (bloom, 1e-6)])
 def test_the_module_gives_what_transformers_gives_once_the_rows_are_converted(theirs, tolerance):
     for case in a_few():
-        for ours, result in zip(case.attention(case.inputs), theirs(case, SOLUTION.convert_qkv)):
-            p.close(ours, result, tolerance)
+        outputs, weights = theirs(case, SOLUTION.convert_qkv)
+        p.close(case.attention(case.inputs), outputs, tolerance)
+        p.close(PROBE.weights_of(case.attention, case.inputs), weights, tolerance)
 
 
-@pytest.mark.parametrize("theirs", [gpt2, gpt_neox, bloom])
-def test_without_conversion_transformers_gives_something_else_or_refuses(theirs):
-    def unconverted(weight, *_):
-        return weight
-
+@pytest.mark.parametrize("theirs", [gpt_neox, bloom])
+def test_without_conversion_transformers_gives_something_else(theirs):
     case = a_few()[0]
-    if theirs is gpt2:
-        with pytest.raises(RuntimeError, match="must match the size"):
-            theirs(case, unconverted)
-    else:
-        assert (theirs(case, unconverted)[0] - case.attention(case.inputs)[0]).abs().max() > 1e-2
+    assert (theirs(case, lambda weight, *_: weight)[0] - case.attention(case.inputs)).abs().max() > 1e-2
 
 
-# -- what holds for the module -------------------------------------------------------------------
+# -- what holds for the modules ------------------------------------------------------------------
 
 
-def test_outputs_and_weights_are_those_of_the_sum_over_heads():
-    def prove(case):
-        for ours, theirs in zip(case.attention(case.inputs), by_the_sum(case), strict=True):
-            p.close(ours, theirs)
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_outputs_and_gradients_are_those_of_the_sum_over_heads(is_causal):
+    def ours(case):
+        return case.attention(case.inputs, is_causal=is_causal)
 
-    p.for_all(CASES, prove)
+    def theirs(case):
+        return by_the_sum(case, is_causal)[0]
+
+    p.equals_reference(ours, theirs, CASES)
+    p.gradients_equal(ours, theirs, lambda case: [case.inputs, *case.attention.parameters()], CASES)
 
 
-def test_gradients_are_those_of_the_sum_over_heads():
-    p.gradients_equal(
-        lambda case: case.attention(case.inputs)[0],
-        lambda case: by_the_sum(case)[0],
-        lambda case: [case.inputs, *case.attention.parameters()],
-        CASES,
+def test_without_being_asked_no_module_hides_the_future():
+    case = a_few()[0]
+    p.close(case.attention(case.inputs), by_the_sum(case)[0])
+    separate = PAGE.MultiHeadAttention(case.E, case.H).double()
+    p.close(separate(case.inputs), separate(case.inputs, is_causal=False))
+
+
+def test_the_weights_of_the_probe_are_those_of_the_sum():
+    p.equals_reference(
+        lambda case: PROBE.weights_of(case.attention, case.inputs), lambda case: by_the_sum(case)[1], CASES
     )
 
 
-def test_attend_gives_the_contexts_of_the_heads_before_the_output_projection():
-    def prove(case):
-        context, weights = case.attention.attend(case.inputs)
-        assert context.shape == (case.B, case.H, case.T, case.D)
-        rows = case.attention.to_qkv(case.inputs)[..., -case.H * case.D :]
-        p.close(context, weights @ rows.unflatten(-1, (case.H, case.D)).transpose(1, 2))
-
-    p.for_all(CASES, prove)
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_three_layers_with_the_parts_of_one_are_the_fused_module(is_causal):
+    for case in a_few():
+        separate = PAGE.MultiHeadAttention(case.E, case.H).double()
+        parts = zip(case.attention.to_qkv.weight.chunk(3), case.attention.to_qkv.bias.chunk(3), strict=True)
+        for layer, (weight, bias) in zip((separate.to_queries, separate.to_keys, separate.to_values), parts):
+            layer.load_state_dict({"weight": weight, "bias": bias})
+        separate.to_output = case.attention.to_output
+        p.close(separate(case.inputs, is_causal=is_causal), case.attention(case.inputs, is_causal=is_causal))
 
 
 def test_a_call_changes_nothing():
@@ -154,13 +160,27 @@ def test_a_call_changes_nothing():
 
 
 def test_large_scores_stay_finite():
-    p.finite_rows(lambda case: case.attention(1e4 * case.inputs)[0], CASES)
+    p.finite_rows(lambda case: case.attention(1e4 * case.inputs), CASES)
 
 
 def test_the_width_of_a_head_is_E_over_H_unless_given():
     assert PAGE.FusedAttention(12, 3).head_dim == 4
-    assert PAGE.FusedAttention(12, 3, 5).to_qkv.weight.shape == (45, 12)
-    assert PAGE.FusedAttention(12, 3, 5).to_output.weight.shape == (12, 15)
+    assert PAGE.FusedAttention(10, 3, 5).to_qkv.weight.shape == (45, 10)
+    assert PAGE.FusedAttention(10, 3, 5).to_output.weight.shape == (10, 15)
+
+
+@pytest.mark.parametrize("module", [PAGE.FusedAttention, PAGE.MultiHeadAttention])
+def test_heads_that_cannot_share_the_width_raise(module):
+    with pytest.raises(ValueError, match=r"^3 heads cannot share 10$"):
+        module(10, 3)
+
+
+def test_what_a_reader_takes_home_runs_on_another_device():
+    inputs = torch.ones(2, 5, 8, device="meta")
+    for module in PAGE.FusedAttention(8, 4), PAGE.MultiHeadAttention(8, 4):
+        assert module.to("meta")(inputs, is_causal=True).shape == (2, 5, 8)
+    weight = torch.ones(24, 8, device="meta")
+    assert SOLUTION.convert_qkv(weight, 4, "heads", "conv1d").shape == (8, 24)
 
 
 # -- the converter of the solution -----------------------------------------------------------------
@@ -214,31 +234,23 @@ def tokens():
 
 
 def test_doubled_value_rows_move_no_weight_by_even_one_bit(attention, tokens):
-    weight = attention.to_qkv.weight.clone()
-    weight[2 * PAGE.E :] *= 2
-    before, after = attention(tokens), functional_call(attention, {"to_qkv.weight": weight}, tokens)
-    assert torch.equal(before[1], after[1])
-    assert not torch.allclose(before[0], after[0])
+    doubled = copy.deepcopy(attention)
+    with torch.no_grad():
+        doubled.to_qkv.weight[2 * PAGE.E :] *= 2
+    assert torch.equal(PROBE.weights_of(attention, tokens), PROBE.weights_of(doubled, tokens))
+    assert not torch.allclose(attention(tokens), doubled(tokens))
 
 
-def test_the_probe_tells_blocks_from_per_head(attention, tokens):
+@pytest.mark.parametrize(("layout", "moves"), [("blocks", [False, True]), ("heads", [True, False])])
+def test_the_probe_tells_blocks_from_per_head(attention, tokens, layout, moves):
     """Rows 4 to 7: the queries of head 1 in blocks, the keys of head 0 per head."""
-
-    def heads_that_move(model, read):
-        weight = model.to_qkv.weight.clone()
-        weight[4:8] *= 2
-        before = functional_call(model, read(model.to_qkv.weight), tokens)[1]
-        after = functional_call(model, read(weight), tokens)[1]
-        return [bool((after - before)[:, head].abs().max() > 1e-9) for head in range(PAGE.H)]
-
-    def blocks(weight):
-        return {"to_qkv.weight": weight}
-
-    def per_head(weight):
-        return {"to_qkv.weight": SOLUTION.convert_qkv(weight, PAGE.H, "heads", "blocks")}
-
-    assert heads_that_move(attention, blocks) == [False, True]
-    assert heads_that_move(attention, per_head) == [True, False]
+    stored = SOLUTION.convert_qkv(attention.to_qkv.weight.detach(), PAGE.H, "blocks", layout).clone()
+    stored[4:8] *= 2
+    changed = copy.deepcopy(attention)
+    with torch.no_grad():
+        changed.to_qkv.weight.copy_(SOLUTION.convert_qkv(stored, PAGE.H, layout, "blocks"))
+    change = PROBE.weights_of(changed, tokens) - PROBE.weights_of(attention, tokens)
+    assert [bool(change[:, head].abs().max() > 1e-9) for head in range(PAGE.H)] == moves
 
 
 @pytest.mark.parametrize("H", [2, 3, 4])
@@ -247,13 +259,6 @@ def test_converting_the_wrong_way_is_right_with_three_heads_only(H):
     there = SOLUTION.convert_qkv(weight, H, "blocks", "heads")
     twice = SOLUTION.convert_qkv(there, H, "blocks", "heads")
     assert torch.equal(twice, weight) == (H == 3)
-
-
-def test_chunk_copies_nothing_and_equals_the_slices(attention, tokens):
-    qkv = attention.to_qkv(tokens)
-    parts = qkv.chunk(3, dim=-1)
-    assert {part.untyped_storage().data_ptr() for part in parts} == {qkv.untyped_storage().data_ptr()}
-    assert torch.equal(torch.cat(parts, dim=-1), qkv)
 
 
 def test_with_dropout_on_the_weights_the_bias_of_the_values_does_not_pass_through():
@@ -284,6 +289,20 @@ def test_whisper_has_no_bias_on_its_keys_and_one_on_the_others():
     assert biases == [True, False, True, True]
 
 
+def test_the_layers_of_the_table_have_these_shapes():
+    """GPT-2 alone stores (in, out); Phi-3 has fewer rows for keys and for values."""
+    with torch.device("meta"):
+        gpt2, bigcode = (
+            GPT2Attention(GPT2Config(), 0).c_attn,
+            GPTBigCodeAttention(GPTBigCodeConfig(), layer_idx=0).c_attn,
+        )
+        phi3 = Phi3Attention(Phi3Config(hidden_size=12, num_attention_heads=4, num_key_value_heads=2), 0).qkv_proj
+    assert gpt2.weight.shape == (768, 2304)
+    assert isinstance(bigcode, nn.Linear)
+    assert bigcode.weight.shape[1] == 768
+    assert phi3.weight.shape == (12 + 6 + 6, 12)
+
+
 def test_at_the_width_of_gpt2_the_layer_has_as_many_parameters_as_that_of_gpt2():
     E = 768
     with torch.device("meta"):
@@ -296,7 +315,7 @@ def test_values_and_output_of_a_head_could_be_one_matrix(attention, tokens):
     D, E = PAGE.D, PAGE.E
     W_value = attention.to_qkv.weight[2 * E : 2 * E + D].T
     W_output = attention.to_output.weight[:, :D].T
-    weights = attention(tokens)[1][:, 0]
+    weights = PROBE.weights_of(attention, tokens)[:, 0]
     p.close(weights @ (tokens @ W_value) @ W_output, weights @ tokens @ (W_value @ W_output))
     assert torch.linalg.matrix_rank(W_value @ W_output) == D
 
@@ -308,12 +327,12 @@ def test_heads_exchanged_in_both_layers_change_nothing(attention, tokens):
     with torch.no_grad():
         swapped.to_qkv.weight.copy_(attention.to_qkv.weight[rows])
         swapped.to_qkv.bias.copy_(attention.to_qkv.bias[rows])
-    half = swapped(tokens)[0]
+    half = swapped(tokens)
     with torch.no_grad():
         swapped.to_output.weight.copy_(attention.to_output.weight[:, columns])
-    right = attention(tokens)[0]
+    right = attention(tokens)
     assert (half - right).abs().max() > 0.1
-    p.close(swapped(tokens)[0], right)
+    p.close(swapped(tokens), right)
 
 
 # -- the exercise --------------------------------------------------------------------------------
