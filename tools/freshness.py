@@ -86,7 +86,7 @@ def refuse_undeclared(page: Translation) -> None:
         return
     if undeclared := ", ".join(name for name in behind if name not in declared):
         raise SourceError(
-            f"{page.path}:1: the English of {undeclared} has changed (git log -p docs/*/{page.slug}.md); mend these "
+            f"{page.path}:1: the English of {undeclared} has changed (git log -p docs/*/{page.slug}.md); fix these "
             f"sections, then {page.accepting}; or tell its readers, in the front matter: behind: [{undeclared}]"
         )
     if needless := ", ".join(name for name in declared if name not in behind):

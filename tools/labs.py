@@ -96,7 +96,7 @@ def drawn(cells: Sequence[Cell], ran: Sequence[NotebookNode]) -> Figures:
         if not compare.same(cell.output or "", said) or any(output.get("name") != "stdout" for output in others):
             raise SourceError(
                 f"{cell.path}:{cell.fence}: in a notebook, the cell {cell.name!r} shows neither a figure nor what the "
-                f"page says that it prints, but {said!r}; mend it, or run nox -s update -- {slug_of(cell.path)}"
+                f"page says that it prints, but {said!r}; fix it, or run nox -s update -- {slug_of(cell.path)}"
             )
         if pictures:
             note = {"program": digest(cells, cell)} | measured(cell)

@@ -1,4 +1,4 @@
-"""The game of the lab: each suspect fails exactly its probes, `guess` is right for every seed, each answer mends."""
+"""The game of the lab: each suspect fails exactly its probes, `guess` is right for every seed, each answer fixes."""
 
 import functools
 import re
@@ -81,8 +81,8 @@ def test_a_suspect_fails_exactly_the_stated_probes(name):
 @pytest.mark.parametrize("name", VERDICTS)
 def test_who_mends_the_line_of_the_answers_gets_twelve_passes(name):
     cell, wrong, right = MENDED[name]
-    mended = p.page_code(SLUG, "guess", bug=(cell, {f"\n    {wrong}\n": f"\n    {right}\n"}))
-    assert mended.failed(mended.suspects[name]) == {}
+    fixed = p.page_code(SLUG, "guess", bug=(cell, {f"\n    {wrong}\n": f"\n    {right}\n"}))
+    assert fixed.failed(fixed.suspects[name]) == {}
 
 
 @pytest.mark.parametrize("language", p.languages(SLUG))

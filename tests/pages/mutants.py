@@ -215,7 +215,7 @@ def controls(slug: str) -> dict:
 def refusal(slug, failed):
     [before] = tried([Notes(slug, {})])
     if before.status != 0:
-        return f"{before.failed or tests_of(slug)} fails before anything is changed; mend it first"
+        return f"{before.failed or tests_of(slug)} fails before anything is changed; fix it first"
     return f"{failed or tests_of(slug)} fails when the cells are only written otherwise; it must not look at their text"
 
 

@@ -95,7 +95,7 @@ def test_the_preview_shows_an_edited_cell_reports_a_mistake_and_recovers(preview
     preview.wait(lambda: "has no cell 'triangel'; is it 'triangle'?" in preview.said())
 
     source.write_text(good + "\n\nMended again.\n", encoding="utf-8")
-    preview.wait(lambda: "Mended again." in preview.shows(page))
+    preview.wait(lambda: "Fixed again." in preview.shows(page))
     preview.wait(lambda: '"zh"' in preview.shows("pagefind/pagefind-entry.json"))
 
 

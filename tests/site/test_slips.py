@@ -1,4 +1,4 @@
-"""What people do wrong gets one clear line that names the file, the line and the mend; nothing is lost by it."""
+"""What people do wrong gets one clear line that names the file, the line and the fix; nothing is lost by it."""
 
 import hashlib
 import re

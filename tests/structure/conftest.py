@@ -1,4 +1,4 @@
-"""Tests of the pages: one test looks at all of them and names each fault, a sentence with file, line and mend."""
+"""Tests of the pages: one test looks at all of them and names each fault, a sentence with file, line and fix."""
 
 import pytest
 

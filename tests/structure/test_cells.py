@@ -118,5 +118,5 @@ def test_the_record_is_that_of_these_cells(root, cells, refuse):
         for slug, found in cells.items():
             ran = {cell.name for cell in still_verified(pages.get(slug), found, device)}
             shown = {cell.name for cell in found if (cell.needs or "cpu") == device and (cell.output or not cell.needs)}
-            mend = f"update -- {slug}" if device == "cpu" else f"gpu -- --update snippets/{slug}.md"
-            refuse(f"{slug}:{name} has not run on {device} since it changed: nox -s {mend}" for name in shown - ran)
+            fix = f"update -- {slug}" if device == "cpu" else f"gpu -- --update snippets/{slug}.md"
+            refuse(f"{slug}:{name} has not run on {device} since it changed: nox -s {fix}" for name in shown - ran)

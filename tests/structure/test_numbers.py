@@ -131,7 +131,7 @@ def unprinted(page: Page, slug: str):
     known = {compute() for compute in COMPUTED.get(slug, {}).values()} | FROM_ELSEWHERE.get(slug, {}).keys()
     for line, number in decimals(page):
         if number not in known and not is_printed(number, values):
-            yield f"{page.path}:{line}: no cell of the page prints {number}; mend it, or explain it in this test"
+            yield f"{page.path}:{line}: no cell of the page prints {number}; fix it, or explain it in this test"
 
 
 def test_a_decimal_in_the_prose_is_printed_by_a_cell_of_the_page(refuse):

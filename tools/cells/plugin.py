@@ -133,20 +133,20 @@ class SnippetFile(codeblocks.MarkdownFile):
         verified = {cell.name: digest(cells, cell) for cell in cells if {cell.name, "Notebook"} <= self.passed}
         return {**facts(self.config.option.device), "cells": verified}
 
-    def refuse_difference(self, cell, output, mend):
+    def refuse_difference(self, cell, output, fix):
         """`SourceError` where `output` is not what the page shows below `cell`."""
         expected, got = cell.output or "", output.getvalue()
         if not self.is_authority(cell):
             got = compare.forget_device(got, self.device)
-            mend = f"The CPU prints what the page shows; --device {self.config.option.device} does not."
+            fix = f"The CPU prints what the page shows; --device {self.config.option.device} does not."
         if compare.same(expected, got):
             return
         lines, first = compare.difference(expected, got)
         line = (output.origins[first : first + 1] or [None])[0] or cell.fence
         where = f"{cell.path}:{line}: {linecache.getline(cell.path, line).strip()}"
         if cell.shared:
-            raise SourceError(f"{where}\nA cell without an output may not print; this one prints:\n\n{got}\n{mend}")
-        raise SourceError(f"{where}\nThe page shows (-), the code prints (+):\n\n{lines}\n\n{mend}")
+            raise SourceError(f"{where}\nA cell without an output may not print; this one prints:\n\n{got}\n{fix}")
+        raise SourceError(f"{where}\nThe page shows (-), the code prints (+):\n\n{lines}\n\n{fix}")
 
 
 # -- testing -------------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ class CellTest(Test):
             file.prints[cell.name] = output.getvalue()
         else:
             update = f"nox -s gpu -- --update {cell.path}" if cell.needs else f"nox -s update -- {slug_of(cell.path)}"
-            file.refuse_difference(cell, output, f"Mend the code, or take over what it prints: {update}")
+            file.refuse_difference(cell, output, f"Fix the code, or take over what it prints: {update}")
         file.passed.add(cell.name)
 
     def refuse_silence(self, run):
@@ -219,9 +219,9 @@ class NotebookTest(Test):
             raise SourceError(f"{file.file}: no cells that run everywhere; write one, or delete the file")
         if not isinstance(file.notebook, Run):
             raise file.notebook
-        mend = f"So it does when it runs after the cells above it, as in the notebook of the page {file.slug}."
+        fix = f"So it does when it runs after the cells above it, as in the notebook of the page {file.slug}."
         for cell in cells:
-            file.refuse_difference(cell, file.notebook.outputs[cell.name], mend)
+            file.refuse_difference(cell, file.notebook.outputs[cell.name], fix)
         unchecked = file.notebook.comments - file.notebook.executed
         if unchecked := {where for where in unchecked if where.startswith(f"{file.file}:")}:
             raise SourceError(f"{min(unchecked)}: no cell runs this line, so its shape comment is never checked")

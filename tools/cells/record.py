@@ -21,17 +21,17 @@ def read_record(path: str | Path) -> dict[str, dict]:
     """The pages of a record; none where there is no such file; `SourceError` where nobody can have run what it says."""
     if not Path(path).is_file():
         return {}
-    mend = f"delete the file and write it anew with `nox -s {'update' if Path(path).stem == 'cpu' else 'gpu'}`"
+    fix = f"delete the file and write it anew with `nox -s {'update' if Path(path).stem == 'cpu' else 'gpu'}`"
     try:
         pages = json.loads(read_text(path))
     except json.JSONDecodeError as error:
-        raise SourceError(f"{path}:{error.lineno}: not JSON ({error.msg}); {mend}") from None
+        raise SourceError(f"{path}:{error.lineno}: not JSON ({error.msg}); {fix}") from None
     torch, day = pinned_torch(), today()
     for slug, page in pages.items():
         if page["torch"] != torch or page["date"] > day:
             raise SourceError(
                 f"{path}: {slug} ran on {page['date']} with torch {page['torch']}; today is {day} and "
-                f"constraints.txt pins {torch}; {mend}"
+                f"constraints.txt pins {torch}; {fix}"
             )
     return pages
 

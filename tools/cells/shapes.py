@@ -119,7 +119,7 @@ def checker(namespace: dict, executed: set[str], lies: list[str]) -> Callable:
             found = tuple(tensor.shape) if hasattr(tensor, "shape") else f"no tensor, but {type(tensor).__name__}"
             if found != wanted:
                 lies.append(
-                    f"{where}: the comment says ({comment}) = {wanted}, the code makes {found}; mend one of them"
+                    f"{where}: the comment says ({comment}) = {wanted}, the code makes {found}; fix one of them"
                 )
         return value
 

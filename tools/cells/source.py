@@ -60,7 +60,7 @@ Reader = Callable[[Path], str]
 
 
 class SourceError(ValueError):
-    """A file is not written as it must be; the message names the file, the line and the mend."""
+    """A file is not written as it must be; the message names the file, the line and the fix."""
 
 
 @dataclass(frozen=True)
