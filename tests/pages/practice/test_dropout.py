@@ -239,6 +239,17 @@ def renormalised(scores, keep, p):
     return weights / weights.sum(-1, keepdim=True)
 
 
+def in_place(position):
+    """The right answer, after which the values (1) or `keep` (2) are set to 0."""
+
+    def attend(*given):
+        context = filled(*given[:1], *(one.clone() for one in given[1:3]), *given[3:])
+        given[position].zero_()
+        return context
+
+    return attend
+
+
 RIGHT = {
     "masked_fill": filled,
     "einsum": einsum,
@@ -273,6 +284,13 @@ WRONG = {
     ),
     "unstable": trained(lambda s, k, p: s.exp() / s.exp().sum(-1, keepdim=True) * k / (1 - p)),
     "detached": answer(lambda s, k, p, t: s.detach().softmax(-1) * k / (1 - p) if t else s.detach().softmax(-1)),
+    "detached, but with a gradient": lambda s, *given: filled(s.detach(), *given) + 0 * s.nan_to_num(neginf=0).sum(),
+    "values detached": lambda s, v, *given: filled(s, v.detach(), *given),
+    "values set to 0": in_place(1),
+    "keep set to 0": in_place(2),
+    "fixed sizes": lambda s, *given: filled(s.view(2, 4, 5), *given),
+    "float32": lambda s, v, *given: filled(s.float(), v.float(), *given),
+    "keep on the CPU": lambda s, v, k, p, t: filled(s, v, k.cpu(), p, t),
 }  # fmt: skip
 
 
