@@ -312,7 +312,6 @@ def without_device(q, k, v, n):
 RIGHT = {
     "the solution": lambda q, k, v, n: names("solution").attend(q, k, v, n),
     "by hand": attend(),
-    "a large negative number": attend(fill=-1e9),
 }
 WRONG = {
     "returns None": lambda q, k, v, n: None,
@@ -334,6 +333,7 @@ WRONG = {
     "filled with 0": attend(fill=0.0),
     "filled with -100": attend(fill=-100.0),
     "filled with -10000": attend(fill=-1e4),
+    "filled with -1e9": attend(fill=-1e9),
     "one token too many": lambda q, k, v, n: sdpa(q, k, v, n + 1),
     "seven memory tokens in the mask": attend(lambda q, k, n: (torch.arange(7) < n[:, None])[:, None, None]),
     "padding on the left": attend(lambda q, k, n: visible(q, k, n).flip(-1)),
@@ -348,6 +348,8 @@ WRONG = {
     "detached keys": lambda q, k, v, n: sdpa(q, k.detach(), v, n),
     "detached": lambda q, k, v, n: sdpa(q, k, v, n).detach(),
     "inputs changed in place": in_place,
+    "lengths changed in place": lambda q, k, v, n: (sdpa(q, k, v, n), n.zero_())[0],
+    "four heads": lambda q, k, v, n: sdpa(*(role.view(len(n), 4, -1, role.shape[-1]) for role in (q, k, v)), n),
     "a mask on the default device": without_device,
 }
 
