@@ -414,6 +414,7 @@ WRONG = {
     "softmax over the queries": written(softmax=lambda s: s.softmax(dim=-2)),
     "softmax that overflows": written(softmax=naive),
     "a finite fill": written(softmax=lambda s: s.nan_to_num(neginf=-20.0).softmax(dim=-1)),
+    "filled with -1e9": written(softmax=lambda s: s.nan_to_num(neginf=-1e9).softmax(dim=-1)),
     "weights detached": written(softmax=lambda s: s.softmax(dim=-1).detach()),
     "context detached": then(torch.Tensor.detach),
     "no scale": lambda *given: by_sdpa(*given, scale=1.0),
@@ -425,6 +426,7 @@ WRONG = {
     "float32": then(torch.Tensor.float),
     "tokens set to 0": spoiled,
     "mask changed in place": lambda t, w, m, H: by_sdpa(t, w, ~m.logical_not_(), H),
+    "mask on the CPU": lambda t, w, m, H: by_sdpa(t, w, m.cpu(), H),
     "returns None": then(lambda context: None),
 }
 
