@@ -323,6 +323,8 @@ WRONG = {
     "the bias is lost": then(no_bias),
     "cannot be trained": then(lambda pruned, attention: pruned.requires_grad_(False)),
     "float32": then(lambda pruned, attention: pruned.float()),
+    "float64": then(lambda pruned, attention: pruned.double()),
+    "on the default device": lambda attention, kept: new_module(copy.deepcopy(attention).to("cpu"), kept),
     "scaled up for the lost heads": then(scaled),
     "removes the heads that it should keep": lambda attention, kept: answer()(
         attention, [head for head in range(attention.num_heads) if head not in kept]
