@@ -18,7 +18,9 @@ PICTURES = sorted(ROOT.glob("docs/assets/*.svg"))
 TABLE = ROOT / "languages/pictures.csv"
 WORDS = words_of_pictures(TABLE, "en")
 SAME_IN_EXPLORERS = {"it": {"attend", "bug", "ignore", "query", "shape", "window"}}  # the polarity is a fixed phrase
-SAME_IN_PICTURES = {"it": {"query", "layer 1", "layer 2", "output", "token 0", "token 1", "token 2", "token 3"}}
+SAME_IN_PICTURES = {
+    "it": {"decoder", "encoder", "query", "layer 1", "layer 2", "output", "token 0", "token 1", "token 2", "token 3"}
+}
 LABS = [slug for slug in SLUGS if slug.startswith("labs/")]
 KEPT = {
     "labs/break-it-find-it": "causality|padding|empty|batch|order|cross|state|modes|dtype|cache|gradient|sdpa",

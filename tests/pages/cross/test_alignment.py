@@ -1,11 +1,11 @@
-"""Alignment: the additive score against plain loops, the map that training draws, and the ways to misread it."""
+"""Alignment: additive attention against plain loops, the map that training draws, and the ways to misread it."""
 
 import math
 import re
+from itertools import pairwise
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
 from transformers import BartConfig, BartModel
 
@@ -13,133 +13,237 @@ from tests.pages import properties as p
 from tests.pages.exercise import Exercise
 
 SLUG = "cross/alignment"
-PAGE, SOLUTION = p.page_code(SLUG, "after"), p.page_code(SLUG, "solution")
-SIZES = p.sizes(B=3, Tq=4, Tk=(2, 6), D=5)
+PAGE, SOLUTION = p.page_code(SLUG, "map"), p.page_code(SLUG, "solution")
+CLAUSE, ORDER = "weil er vorgestern Tee kaufte", [0, 1, 4, 3, 2, 2, 2, 2]
+SIZES = p.sizes(B=3, Tq=4, Tk=6, D=5, E=4)
 
-# -- additive scores -----------------------------------------------------------------------------
-
-
-def roles(case):
-    return case.randn(case.B, case.Tq, case.D), case.randn(case.B, case.Tk, case.D), case.randn(case.D)
+# -- additive attention ----------------------------------------------------------------------------
 
 
-def one_float_at_a_time(queries, keys, vector):
-    def score(query, key):
-        return sum(v * math.tanh(x + y) for v, x, y in zip(vector.tolist(), query, key))
-
-    rows = [[[score(x, y) for y in ours] for x in theirs] for theirs, ours in zip(queries.tolist(), keys.tolist())]
-    return torch.tensor(rows, dtype=queries.dtype)
-
-
-def test_additive_scores_are_those_of_a_loop_over_floats():
-    p.equals_reference(
-        lambda case: PAGE.additive_scores(*case), lambda case: one_float_at_a_time(*case), SIZES.map(roles)
-    )
-
-
-def test_additive_scores_are_a_network_of_torch_with_one_hidden_layer():
-    """With the projections of the formula, on the two vectors side by side."""
-    torch.manual_seed(0)
-    E, D = 3, 4
-    W_query, W_key, vector = torch.randn(E, D), torch.randn(E, D), torch.randn(D)
-    query, key = torch.randn(E), torch.randn(E)
-    network = nn.Sequential(nn.Linear(2 * E, D, bias=False), nn.Tanh(), nn.Linear(D, 1, bias=False))
-    network.load_state_dict({"0.weight": torch.cat([W_query, W_key]).T, "2.weight": vector[None]})
-    ours = PAGE.additive_scores((query @ W_query)[None, None], (key @ W_key)[None, None], vector)
-    p.close(ours.flatten(), network(torch.cat([query, key])).flatten(), 1e-5)
-
-
-def test_additive_scores_change_nothing_that_they_are_given():
-    p.stateless(lambda case: (PAGE.additive_scores, roles(case), roles(case)), SIZES)
-
-
-# -- the model and its training --------------------------------------------------------------------
-
-
-def with_model(case):
-    case.V, case.E = case.D + 2, case.D + 1
+def drawn(case):
+    """A layer for states of two widths, its inputs, and a mask that shows at least one state of each sentence."""
     p.seed_modules(case.seed)
-    case.model = PAGE.Translator(case.Tq, case.Tk, case.V, case.E, case.D).double()
-    case.source = torch.randint(case.V, (case.B, case.Tk))
+    case.layer = PAGE.AdditiveAttention(case.E + 1, case.E, case.D).double()
+    case.inputs, case.states = case.randn(case.B, case.Tq, case.E + 1), case.randn(case.B, case.Tk, case.E)
+    case.visible = case.randn(case.B, case.Tk) > 0
+    case.visible[:, case.seed % case.Tk] = True
     return case
 
 
-def translated(case):
-    return torch.cat(case.model(case.source), dim=-1)
+CASES = SIZES.map(drawn)
 
 
-def by_the_formula(case):
-    """Each sentence and each query alone, with the parameters of the model."""
-    state = dict(case.model.named_parameters())
-    logits, weights = [], []
-    for sentence in case.source:
-        words = state["words.weight"][sentence]
-        keys = (words + state["places"]) @ state["to_keys.weight"].T
-        queries = state["asks"] @ state["to_queries.weight"].T + state["to_queries.bias"]
-        rows = [F.softmax((query + keys).tanh() @ state["vector"], dim=0) for query in queries]
-        weights.append(torch.stack(rows))
-        contexts = torch.stack([(row[:, None] * words).sum(dim=0) for row in rows])
-        logits.append(contexts @ state["to_logits.weight"].T + state["to_logits.bias"])
-    return torch.cat([torch.stack(logits), torch.stack(weights)], dim=-1)
+def attended(case):
+    return torch.cat(case.layer(case.inputs, case.states, case.visible), dim=-1)
 
 
-def test_the_model_and_its_gradients_are_those_of_the_formula():
-    models = SIZES.map(with_model)
-    p.equals_reference(translated, by_the_formula, models)
-    p.gradients_equal(translated, by_the_formula, lambda case: case.model.parameters(), models)
+def one_pair_at_a_time(case):
+    """The formula for one query and one key, over the visible states of each sentence alone."""
+    W_query, W_key, vector = case.layer.to_queries.weight.T, case.layer.to_keys.weight.T, case.layer.vector
+    rows = []
+    for b in range(case.B):
+        kept = [j for j in range(case.Tk) if case.visible[b, j]]
+        for query in case.inputs[b] @ W_query:
+            scores = torch.stack([(query + case.states[b, j] @ W_key).tanh().dot(vector) for j in kept])
+            shares = scores.exp() / scores.exp().sum()
+            weights = torch.zeros(case.Tk, dtype=torch.float64).index_put((torch.tensor(kept),), shares)
+            context = sum(share * case.states[b, j] for share, j in zip(shares, kept))
+            rows.append(torch.cat([context, weights]))
+    return torch.stack(rows).view(case.B, case.Tq, -1)
+
+
+def test_the_class_and_its_gradients_are_those_of_the_formula():
+    p.equals_reference(attended, one_pair_at_a_time, CASES)
+    p.gradients_equal(attended, one_pair_at_a_time, lambda case: [*case.layer.parameters(), case.inputs], CASES)
+
+
+def test_a_score_is_a_network_of_torch_with_one_hidden_layer():
+    """Query and key side by side: the weights of two states give the difference of their scores."""
+    torch.manual_seed(0)
+    layer = PAGE.AdditiveAttention(3, 3, 4)
+    query, states = torch.randn(3), torch.randn(2, 3)
+    network = nn.Sequential(nn.Linear(6, 4, bias=False), nn.Tanh(), nn.Linear(4, 1, bias=False))
+    both = torch.cat([layer.to_queries.weight, layer.to_keys.weight], dim=1)
+    network.load_state_dict({"0.weight": both, "2.weight": layer.vector[None]})
+    scores = [network(torch.cat([query, state])) for state in states]
+    _, weights = layer(query[None, None], states[None], torch.ones(1, 2, dtype=torch.bool))
+    p.close((weights[0, 0, 0] / weights[0, 0, 1]).log(), (scores[0] - scores[1])[0], 1e-5)
+
+
+def test_a_call_changes_nothing():
+    p.stateless(lambda case: (case.layer, *2 * [(case.inputs, case.states, case.visible)]), CASES)
+
+
+def test_large_states_stay_finite():
+    p.finite_rows(lambda case: case.layer(1e3 * case.inputs, 1e3 * case.states, case.visible)[1], CASES)
+
+
+@pytest.mark.parametrize("shape", [(2, 4), (2, 1), (1, 5), (2, 1, 5), (2, 3, 5)])
+def test_a_mask_of_another_shape_is_refused(shape):
+    layer = PAGE.AdditiveAttention(4, 4, 3)
+    with pytest.raises(ValueError, match="visible needs one entry for each state"):
+        layer(torch.randn(2, 3, 4), torch.randn(2, 5, 4), torch.ones(shape, dtype=torch.bool))
+
+
+def test_a_new_vector_keeps_the_scores_near_1_at_any_width():
+    torch.manual_seed(0)
+    for D in (64, 1024):
+        norms = torch.stack([PAGE.AdditiveAttention(2, 2, D).vector.norm() for _ in range(20)])
+        assert 0.9 < norms.mean() < 1.1
+
+
+# -- the translator and its training ---------------------------------------------------------------
+
+
+def translator(case):
+    p.seed_modules(case.seed)
+    case.model = PAGE.Translator(case.D + 2, case.D + 3, case.E, case.D).double()
+    case.source = torch.randint(1, case.D + 2, (case.B, case.Tk))
+    case.source[0, case.seed % case.Tk + 1 :] = 0
+    case.target = torch.randint(case.D + 3, (case.B, case.Tq))
+    return case
+
+
+TRANSLATORS = SIZES.map(translator)
+
+
+def step_by_step(case, target=None):
+    """Each sentence alone and without its pads, the two recurrences written out."""
+    model, sentences = case.model, []
+    for b, source in enumerate(case.source):
+        states, state = [], torch.zeros(case.E, dtype=torch.float64)
+        for word in source[source > 0]:
+            state = recur(model.encoder, "_l0", model.read.weight[word], state)
+            states.append(state)
+        states, state = torch.stack(states), torch.zeros(case.E, dtype=torch.float64)
+        previous, rows = 0, []
+        for i in range(case.Tq):
+            everywhere = torch.ones(1, len(states), dtype=torch.bool)
+            context, weights = model.attend(state[None, None], states[None], everywhere)
+            state = recur(model.decoder, "", torch.cat([model.written.weight[previous], context[0, 0]]), state)
+            logits = model.to_logits(state)
+            previous = logits.argmax() if target is None else target[b, i]
+            rows.append(torch.cat([logits, weights[0, 0], weights.new_zeros(case.Tk - len(states))]))
+        sentences.append(torch.stack(rows))
+    return torch.stack(sentences)
+
+
+def recur(layer, name, inputs, state):
+    from_inputs = getattr(layer, f"weight_ih{name}") @ inputs + getattr(layer, f"bias_ih{name}")
+    from_state = getattr(layer, f"weight_hh{name}") @ state + getattr(layer, f"bias_hh{name}")
+    return (from_inputs + from_state).tanh()
+
+
+def given(case):
+    return torch.cat(case.model(case.source, case.Tq, case.target), dim=-1)
+
+
+def test_the_translator_and_its_gradients_are_those_of_the_recurrences_written_out():
+    p.equals_reference(given, lambda case: step_by_step(case, case.target), TRANSLATORS)
+    p.gradients_equal(
+        given, lambda case: step_by_step(case, case.target), lambda case: case.model.parameters(), TRANSLATORS
+    )
+
+
+def test_without_a_target_it_reads_its_own_words():
+    p.equals_reference(lambda case: torch.cat(case.model(case.source, case.Tq), dim=-1), step_by_step, TRANSLATORS)
+
+
+def test_inputs_and_modules_may_be_on_another_device_than_the_default():
+    source = torch.ones(2, 5, dtype=torch.long, device="meta")
+    logits, maps = PAGE.Translator(7, 9, 4, 3).to("meta")(source, 6)
+    assert [(one.device.type, one.shape) for one in (logits, maps)] == [("meta", (2, 6, 9)), ("meta", (2, 6, 5))]
 
 
 def test_training_takes_the_steps_of_a_loop_of_its_own():
-    """The loss by hand, on the source reordered, with new gradients in each step; then comes an unseen source."""
-    torch.manual_seed(2)
-    model = PAGE.Translator(8, 5, 10, 12, 24)
+    torch.manual_seed(1)
+    model = PAGE.Translator(16, 19, 24, 16).double()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
     for _ in range(4):
-        source = torch.randint(10, (20, 5))
-        target = torch.stack([source[:, j] for j in (0, 1, 4, 3, 2, 2, 2, 2)], dim=1)
-        logits, _ = model(source)
-        loss = -logits.log_softmax(dim=-1).gather(-1, target[..., None]).mean()
+        batch = torch.tensor([i for i in range(324) if i % 4])[torch.randint(243, (32,))]
+        logits, _ = model(PAGE.source[batch], 8, PAGE.target[batch])
+        loss = -logits.log_softmax(dim=-1).gather(-1, PAGE.target[batch][..., None]).mean()
         for tensor, gradient in zip(model.parameters(), torch.autograd.grad(loss, [*model.parameters()])):
             tensor.grad = gradient
         optimizer.step()
-    next_source = torch.randint(10, (20, 5))
-    theirs, unseen = PAGE.train(4)
-    for tensor, other in zip(model.parameters(), theirs.parameters()):
-        p.close(tensor, other, 1e-4)
-    assert torch.equal(unseen, next_source)
+    for tensor, other in zip(model.parameters(), PAGE.train(4).parameters(), strict=True):
+        p.close(tensor, other, 1e-9)
 
 
-def test_the_map_of_the_page_is_far_from_the_edges_of_rounding_to_one_decimal():
-    assert (PAGE.weights - F.one_hot(PAGE.order, 5)).abs().max() < 0.045
+def test_every_fourth_clause_is_new_the_first_is_that_of_the_picture_and_short_ones_end_in_pads():
+    assert (len(PAGE.source), int(PAGE.is_new.sum()), int((~PAGE.is_new).sum())) == (324, 81, 243)
+    assert PAGE.is_new.nonzero().flatten().tolist() == list(range(0, 324, 4))
+    pairs = (PAGE.german, PAGE.source, PAGE.german_words), (PAGE.english, PAGE.target, PAGE.english_words)
+    for texts, ids, words in pairs:
+        assert [[words[i] for i in row if i] for row in ids.tolist()] == [text.split() for text in texts]
+        assert words == [".", *sorted({word for text in texts for word in text.split()})]
+    assert (PAGE.german[0], PAGE.english[0]) == (CLAUSE, "because he bought tea the day before yesterday")
 
 
-def test_the_lines_of_the_picture_are_those_of_the_map():
-    picture = (p.ROOT / "docs/assets/alignment-lines.svg").read_text(encoding="utf-8")
-    read, written = (
-        re.findall(rf'<text class="code" x="([\d.]+)" y="{row}"[^>]*>(\w+)<', picture) for row in ("37", "165")
+def test_the_map_reads_the_word_that_is_translated_and_column_2_has_the_largest_sum():
+    weights = PAGE.weights[0]
+    assert weights.argmax(dim=-1).tolist() == ORDER
+    assert weights.sum(dim=0).argmax() == 2
+    assert 3 < weights.sum(dim=0)[2] < 3.5
+    assert (weights.detach() * 100 % 1 - 0.5).abs().min() > 1e-3, "too near to another second decimal"
+
+
+def test_with_seed_0_the_words_stay_right_and_yesterday_reads_weil():
+    logits, weights = PAGE.train(100, seed=0)(PAGE.source, 8)
+    assert torch.equal(logits.argmax(dim=-1)[PAGE.is_new], PAGE.target[PAGE.is_new])
+    assert weights[0].argmax(dim=-1).tolist() == [*ORDER[:-1], 0]
+
+
+def test_the_pictures_show_the_map():
+    lines, step = (
+        (p.ROOT / f"docs/assets/alignment-{name}.svg").read_text(encoding="utf-8") for name in ("lines", "decoder")
     )
-    lines = re.findall(r'd="M([\d.]+) 48C.* ([\d.]+) 142"', picture)
-    read_by = PAGE.weights.mean(dim=0).argmax(dim=-1).tolist()
-    assert lines == [(read[j][0], x) for j, (x, _) in zip(read_by, written, strict=True)]
+    read, written = (re.findall(rf'<text class="code" x="([\d.]+)" y="{row}"', lines) for row in ("37", "165"))
+    drawn = re.findall(r'd="M([\d.]+) 48C.* ([\d.]+) 142"', lines)
+    assert drawn == [(read[j], x) for j, x in zip(ORDER, written, strict=True)]
+    assert re.findall(r">(\d\.\d\d)<", step) == [f"{weight:.2f}" for weight in PAGE.weights[0, 2].tolist()]
 
 
-# -- the claims of the page ----------------------------------------------------------------------
+# -- the claims of the page ------------------------------------------------------------------------
+
+
+def test_a_gated_network_keeps_more_of_the_first_token():
+    page = p.page_code(SLUG, "bottleneck")
+
+    def kept(encoder):
+        moved = (encoder(page.changed)[0] - encoder(page.inputs)[0]).norm(dim=-1).mean(dim=1)
+        return moved[15] / moved[0]
+
+    torch.manual_seed(0)
+    gated = [kind(page.E, page.E, device="cpu") for kind in (nn.GRU, nn.LSTM)]
+    page.inputs, page.changed, page.encoder = page.inputs.cpu(), page.changed.cpu(), page.encoder.cpu()
+    assert min(map(kept, gated)) > 10 * kept(page.encoder)
+
+
+def test_an_additive_score_stays_within_the_bound_and_both_deviations_grow_like_the_root_of_the_width():
+    page, printed = p.run_cell(SLUG, "widths")
+    assert (page.additive.abs() <= page.vectors.abs().sum(dim=-1)).all()
+    rows = [[float(number) for number in re.findall(r"\d+\.\d", line)] for line in printed.splitlines()]
+    for smaller, larger in pairwise(rows):
+        ratios = [y / x for x, y in zip(smaller, larger)]
+        assert [round(math.log2(ratio)) for ratio in ratios] == [2, 2, 4]  # 16 times the width: 4, 4 and 16 times
 
 
 def test_a_map_read_on_its_side_pairs_other_words():
     page = p.page_code(SLUG, "transposed")
     right = {"because": "weil", "he": "er", "drinks": "trinkt", "cold": "kalten", "tea": "Tee"}
-    assert dict(SOLUTION.align(page.weights, page.source, page.target)) == right
-    assert dict(SOLUTION.align(page.weights.T, page.source, page.target)) != right
+    for weights, is_right in ((page.weights, True), (page.weights.T, False)):
+        best = SOLUTION.align(weights[None, None], torch.ones(1, 5, dtype=torch.bool), 0.0)[0]
+        assert (dict(zip(page.written, [page.read[j] for j in best])) == right) == is_right
 
 
 def test_the_three_masks_are_those_that_a_loop_finds():
     page = p.page_code(SLUG, "three")
     sources, targets = [7, 4, 6], [5, 3, 4]
     may = {
-        "encoder self": lambda b, i, j: j < sources[b],
-        "decoder self": lambda b, i, j: j < targets[b] and j <= i,
-        "cross": lambda b, i, j: j < sources[b],
+        "encoder, self": lambda b, i, j: j < sources[b],
+        "decoder, self": lambda b, i, j: j < targets[b] and j <= i,
+        "decoder, cross": lambda b, i, j: j < sources[b],
     }
     for name, (scores, visible) in page.attentions.items():
         B, _, rows, columns = scores.shape
@@ -161,110 +265,70 @@ def test_transformers_returns_cross_attentions_from_eager_attention_only(impleme
     assert [tuple(weights.shape) for weights in found] == layers * [(3, 2, 5, 7)]
 
 
-# -- the exercise --------------------------------------------------------------------------------
-
-PAD = "<pad>"
+# -- the exercise ----------------------------------------------------------------------------------
 
 
-def real(words):
-    return torch.tensor([word != PAD for word in words])
+def hidden(weights, visible):
+    return weights.mean(dim=1).masked_fill(~visible[:, None], -torch.inf)
 
 
-def pairs(best, source, target):
-    return [(word, source[j]) for word, j in zip(target, best.tolist()) if word != PAD]
+def chosen(maps, at_least, best=None):
+    largest, found = maps.max(dim=-1)
+    return (found if best is None else best).masked_fill(largest < at_least, -1)
 
 
-def unpadded(weights, source):
-    return weights.masked_fill(~real(source), -torch.inf)
+def by_rows(w, v, at_least):
+    """Plain Python; on `meta`, where nothing can be read, only the shape."""
+    if w.is_meta:
+        return torch.empty(w.shape[0], w.shape[2], dtype=torch.long, device="meta")
+    rows = [[[x if real else -1 for x, real in zip(row, v[b])] for row in w[b].mean(0).tolist()] for b in range(len(w))]
+    found = [[row.index(max(row)) if max(row) >= at_least else -1 for row in table] for table in rows]
+    return torch.tensor(found)
 
 
-def by_rows(weights, source, target):
-    """Plain Python, no masks."""
-    found = []
-    for row, word in zip(weights.tolist(), target):
-        candidates = [(weight, j) for j, weight in enumerate(row) if source[j] != PAD]
-        if word != PAD:
-            found.append((word, source[max(candidates)[1]]))
-    return found
+def renormalised(w, v, at_least):
+    maps = w.mean(1) * v[:, None]
+    return chosen(maps / maps.sum(-1, keepdim=True), at_least)
 
 
-def by_cutting(weights, source, target):
-    kept = [word for word in source if word != PAD]
-    return pairs(weights[:, real(source)].argmax(dim=-1), kept, target)
+def in_place(w, v, at_least):
+    w.masked_fill_(~v[:, None, None], -torch.inf)
+    return chosen(w.mean(1), at_least)
 
 
-def greedy(weights, source, target):
-    """Each source word once."""
-    weights, found = unpadded(weights, source), []
-    for i, word in enumerate(target):
-        j = int(weights[i].argmax())
-        weights[:, j] = -torch.inf
-        found.append((word, source[j]))
-    return [pair for pair in found if pair[0] != PAD]
-
-
-def emptied(weights, source, target):
-    found = by_rows(weights, source, target)
-    source.clear()
-    target.clear()
-    weights.zero_()
-    return found
-
-
-def right_pads_only(w, s, t):
-    return pairs(w[:, : len(s) - s.count(PAD)].argmax(-1), s, t)
-
-
-def best_after_the_pads(w, s, t):
-    return [pair for pair in pairs(w.argmax(-1), s, t) if pair[1] != PAD]
-
-
-def words_of(best):
-    return lambda w, s, t: pairs(best(unpadded(w, s), w, s), s, t)
+def on_the_cpu(w, v, at_least):
+    found = chosen(hidden(w, v), at_least)
+    return torch.zeros(found.shape, dtype=torch.long, device="cpu") if found.is_meta else found
 
 
 RIGHT = {
-    "the solution": lambda w, s, t: SOLUTION.align(w, s, t),
+    "the solution": lambda w, v, t: SOLUTION.align(w, v, t),
     "plain Python": by_rows,
-    "pads cut out": by_cutting,
-    "weights of pads set to 0": lambda w, s, t: pairs((w * real(s)).argmax(-1), s, t),
-    "sorted": lambda w, s, t: pairs(unpadded(w, s).sort(dim=-1).indices[:, -1], s, t),
-    "spoils what it was given": emptied,
+    "weights of pads set to 0": lambda w, v, t: chosen(w.mean(1) * v[:, None], t),
+    "sum of the heads": lambda w, v, t: chosen(hidden(w * w.shape[1], v) / w.shape[1], t),
+    "where": lambda w, v, t: torch.where(hidden(w, v).amax(-1) < t, -1, hidden(w, v).argmax(-1)),
 }
 WRONG = {
-    "returns None": lambda w, s, t: None,
-    "pads of the source kept": lambda w, s, t: pairs(w.argmax(-1), s, t),
-    "pads of the target kept": lambda w, s, t: [(x, s[j]) for x, j in zip(t, unpadded(w, s).argmax(-1).tolist())],
-    "rows dropped whose best word is a pad": best_after_the_pads,
-    "map transposed": lambda w, s, t: pairs(w.T.argmax(-1), s, t),
-    "best row of each column": lambda w, s, t: pairs(unpadded(w, s).argmax(dim=0), s, t),
-    "pairs for each source word": lambda w, s, t: [(t[i], x) for x, i in zip(s, w.argmax(0).tolist()) if x != PAD],
-    "smallest weight": words_of(lambda h, w, s: w.masked_fill(~real(s), torch.inf).argmin(-1)),
-    "filled with 1 where real": lambda w, s, t: pairs(w.masked_fill(real(s), -torch.inf).argmax(-1), s, t),
-    "one argmax for all": words_of(lambda h, w, s: h.flatten().argmax().repeat(len(w)) % len(s)),
-    "second largest": words_of(lambda h, w, s: h.sort(dim=-1).indices[:, -2]),
-    "in order of the source": words_of(lambda h, w, s: h.argmax(-1).sort().values),
-    "never backwards": words_of(lambda h, w, s: h.argmax(-1).cummax(0).values),
-    "each source word once": greedy,
-    "pads cut off on the right only": right_pads_only,
-    "the diagonal": lambda w, s, t: [(x, y) for x, y in zip(t, s) if PAD not in (x, y)],
-    "source word first": lambda w, s, t: [(y, x) for x, y in by_rows(w, s, t)],
-    "a dictionary": lambda w, s, t: dict(by_rows(w, s, t)),
-    "pairs of a dictionary": lambda w, s, t: list(dict(by_rows(w, s, t)).items()),
-    "a set, sorted": lambda w, s, t: sorted(set(by_rows(w, s, t))),
-    "a tuple": lambda w, s, t: tuple(by_rows(w, s, t)),
-    "a generator": lambda w, s, t: (pair for pair in by_rows(w, s, t)),
-    "lists in a list": lambda w, s, t: [list(pair) for pair in by_rows(w, s, t)],
-    "indices": lambda w, s, t: list(enumerate(unpadded(w, s).argmax(-1).tolist())),
-    "source words alone": lambda w, s, t: [y for _, y in by_rows(w, s, t)],
-    "strings": lambda w, s, t: [f"{x} {y}" for x, y in by_rows(w, s, t)],
-    "only weights above one half": lambda w, s, t: [
-        (x, s[j]) for i, x in enumerate(t) for j in range(len(s)) if w[i, j] > 0.5 and PAD not in (x, s[j])
-    ],
-    "kept words, old indices": lambda w, s, t: pairs(w[:, real(s)].argmax(-1), s, t),
-    "reversed": lambda w, s, t: by_rows(w, s, t)[::-1],
-    "stops at the first pad": lambda w, s, t: by_rows(w, s, t)[: t.index(PAD) if PAD in t else None],
-    "two arguments": lambda w, s: None,
+    "returns None": lambda w, v, t: None,
+    "a list": lambda w, v, t: chosen(hidden(w, v), t).tolist() if not w.is_meta else [],
+    "pads kept": lambda w, v, t: chosen(w.mean(1), t),
+    "pads removed afterwards": lambda w, v, t: chosen(w.mean(1), t, w.mean(1).argmax(-1)).masked_fill(~v[:, :1], -1),
+    "the mask inverted": lambda w, v, t: chosen(hidden(w, ~v), t),
+    "the first head alone": lambda w, v, t: chosen(hidden(w[:, :1], v), t),
+    "the largest weight of any head": lambda w, v, t: chosen(w.amax(1).masked_fill(~v[:, None], -torch.inf), t),
+    "the maximum of each head": lambda w, v, t: chosen(
+        w[:, 0].masked_fill(~v[:, None], -torch.inf), t, hidden(w, v).argmax(-1)
+    ),
+    "the sum of the heads against the threshold": lambda w, v, t: chosen(hidden(w * w.shape[1], v), t),
+    "a transposed map": lambda w, v, t: chosen(hidden(w, v).mT, t),
+    "no threshold": lambda w, v, t: hidden(w, v).argmax(-1),
+    "the threshold above": lambda w, v, t: hidden(w, v).argmax(-1).masked_fill(hidden(w, v).amax(-1) >= t, -1),
+    "another threshold": lambda w, v, t: chosen(hidden(w, v), 0.5),
+    "renormalised without the pads": renormalised,
+    "the smallest weight": lambda w, v, t: chosen(hidden(w, v), t, hidden(w, v).argmin(-1)),
+    "the largest weight itself": lambda w, v, t: hidden(w, v).amax(-1),
+    "changed in place": in_place,
+    "on the CPU": on_the_cpu,
 }  # fmt: skip
 
 
@@ -272,5 +336,6 @@ class TestExercise(Exercise):
     SLUG, CHECK, RIGHT, WRONG = SLUG, "check_align", RIGHT, WRONG
 
 
-def test_a_wrong_list_is_told_what_was_expected():
-    assert "expected" in p.verdict(SOLUTION.check_align, WRONG["pads of the target kept"])
+def test_a_weight_that_is_at_least_the_threshold_counts():
+    weights, visible = torch.tensor([[[[0.25, 0.5, 0.25]]]]), torch.ones(1, 3, dtype=torch.bool)
+    assert [SOLUTION.align(weights, visible, at_least).item() for at_least in (0.5, 0.51)] == [1, -1]
