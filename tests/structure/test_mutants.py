@@ -41,6 +41,10 @@ def test_one_mutant_in_twenty_may_live_or_three_and_each_has_a_reason(counted):
     assert [name for name in survivors if REASONS[name] == mutants.NO_REASON] == []
 
 
+def test_every_page_with_tests_is_counted():
+    assert mutants.changed_pages(PAGES) == []
+
+
 def test_the_report_is_written_as_it_was_read(tmp_path, monkeypatch):
     """A run for one page keeps the rows of all others, and every reason to the letter."""
     before = mutants.REPORT.read_text("utf-8")
