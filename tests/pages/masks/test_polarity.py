@@ -272,7 +272,6 @@ def from_lists(given, convention):
 
 RIGHT = {
     "one line for each": to_sdpa,
-    "lists": from_lists,
     "compared with the visible key": lambda given, name: (given == SPELLED[name][0]).unsqueeze(1)[:, None],
     "through an additive mask": lambda given, name: torch.where(to_sdpa(given, name), 0.0, -torch.inf) == 0,
     "the page's own reader": lambda given, name: ~PAGE.read.get(name, lambda floats: floats == 0)(given)[AXES],
@@ -295,6 +294,8 @@ WRONG = {
     "floats passed through": but_for("floats", lambda given: given[AXES]),
     "floats taken for added": but_for("floats", lambda given: (given > -1)[AXES]),
     "added cast to bool": but_for("added", lambda given: given.bool()[AXES]),
+    "hidden below -1e9 only": but_for("added", lambda given: (given > -1e9)[AXES]),
+    "hidden at the lowest float32 only": but_for("added", lambda given: (given > torch.finfo().min)[AXES]),
     "added passed through": but_for("added", lambda given: given[AXES]),
     "added taken for 1 = attend": but_for("added", lambda given: (given == 1)[AXES]),
     "only minus infinity taken for hidden": but_for("added", lambda given: (given > -math.inf)[AXES]),
@@ -311,6 +312,8 @@ WRONG = {
     "shifted by one key": lambda given, name: to_sdpa(given, name).roll(1, dims=-1),
     "the keys backwards": lambda given, name: to_sdpa(given, name).flip(-1),
     "the first row for all": lambda given, name: to_sdpa(given, name)[:1].expand(len(given), -1, -1, -1),
+    "from lists, so on the default device": from_lists,
+    "three keys": lambda given, name: to_sdpa(given, name).view(-1, 1, 1, 3),
     "a triangle": lambda given, name: torch.ones_like(given, dtype=torch.bool).tril()[AXES],
 }
 
