@@ -3,6 +3,7 @@ import torch
 
 from tests.pages import properties as p
 from tests.pages.exercise import Exercise
+from tests.pages.spoil import SPOILS
 
 
 def pytest_generate_tests(metafunc):
@@ -11,6 +12,8 @@ def pytest_generate_tests(metafunc):
         return
     exercise = metafunc.cls
     values = {"right": exercise.RIGHT, "wrong": exercise.WRONG, "language": p.languages(exercise.SLUG)}
+    if "spoil" in metafunc.fixturenames:
+        metafunc.parametrize(("name", "spoil"), SPOILS.items(), ids=SPOILS)
     for name in values.keys() & set(metafunc.fixturenames):
         metafunc.parametrize(name, values[name])
 
