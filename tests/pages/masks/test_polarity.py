@@ -151,9 +151,24 @@ def test_it_reads_what_transformers_writes_for_eager():
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
-def test_the_lowest_number_of_any_dtype_is_read_as_masked_and_a_bias_is_not(dtype):
-    added = torch.tensor([[0.0, -3.0, torch.finfo(dtype).min, -torch.inf]]).to(dtype)
-    assert PAGE.convert(added, "added", "ignore").tolist() == [[False, False, True, True]]
+def test_a_fill_of_any_dtype_is_read_as_masked_also_once_cast_and_a_bias_is_not(dtype):
+    added = torch.tensor([[0.0, -3.0, -1e4, torch.finfo(dtype).min, -torch.inf]]).to(dtype)
+    for given in (added, added.float()):
+        assert PAGE.convert(given, "added", "ignore").tolist() == [[False, False, True, True, True]]
+
+
+def test_what_is_read_as_masked_leaves_no_weight_in_any_dtype():
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+        assert torch.tensor([0.0, -1000.0], dtype=dtype).softmax(dim=0)[1] == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_with_weights_mha_refuses_an_added_mask_of_another_dtype(dtype):
+    mha = nn.MultiheadAttention(3, 1, dtype=dtype)
+    tokens, added = PAGE.inputs.to(dtype), PAGE.write["added"](PAGE.masked[0])
+    with pytest.raises(RuntimeError, match="dtype"):
+        mha(tokens, tokens, tokens, key_padding_mask=added)
+    assert mha(tokens, tokens, tokens, key_padding_mask=added.to(dtype))[0].dtype == dtype
 
 
 def test_every_integer_but_0_is_visible_as_in_transformers():
@@ -296,6 +311,11 @@ WRONG = {
     "added cast to bool": but_for("added", lambda given: given.bool()[AXES]),
     "hidden below -1e9 only": but_for("added", lambda given: (given > -1e9)[AXES]),
     "hidden at the lowest float32 only": but_for("added", lambda given: (given > torch.finfo().min)[AXES]),
+    "hidden at the lowest of its dtype only": but_for(
+        "added", lambda given: (given > torch.finfo(given.dtype).min)[AXES]
+    ),
+    "hidden at the lowest of the mask": but_for("added", lambda given: (given > given.min())[AXES]),
+    "visible at the highest of the mask": but_for("attend ints floats", lambda given: (given == given.max())[AXES]),
     "added passed through": but_for("added", lambda given: given[AXES]),
     "added taken for 1 = attend": but_for("added", lambda given: (given == 1)[AXES]),
     "only minus infinity taken for hidden": but_for("added", lambda given: (given > -math.inf)[AXES]),
@@ -316,6 +336,12 @@ WRONG = {
     "three keys": lambda given, name: to_sdpa(given, name).view(-1, 1, 1, 3),
     "a triangle": lambda given, name: torch.ones_like(given, dtype=torch.bool).tril()[AXES],
 }
+
+
+def test_the_solution_and_the_converter_take_what_is_below_minus_1000_as_masked():
+    added = torch.tensor([[-999.5, -1000.0, -1000.5]])
+    visible = executed(SLUG, "solution")[0].to_sdpa(added, "added")
+    assert visible.flatten().tolist() == PAGE.convert(added, "added", "attend")[0].tolist() == [True, True, False]
 
 
 class TestExercise(Exercise):
