@@ -282,7 +282,7 @@ def message(wrong_line):
 def test_the_table_quotes_what_torch_says(tongue, on_the_cpu):
     page = (p.ROOT / "docs" / tongue / f"{SLUG}.md").read_text(encoding="utf-8")
     section = re.search(r"\{#errors\}$(.*?)^## ", page, re.MULTILINE | re.DOTALL)[1]
-    quoted = re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE)
+    quoted = re.findall(r"^ *\| `([^`]+)` \|", section, re.MULTILINE)
     assert quoted == [message(line) for line in WRONG_LINES]
 
 
