@@ -181,6 +181,14 @@ def test_a_full_cache_refuses_a_token_and_keeps_what_it_has():
     cache.add(*roles[:, :, :, :1])
 
 
+@pytest.mark.parametrize("others", [1, 3])
+def test_a_cache_refuses_a_batch_of_another_size(others):
+    cache = PAGE.Cache(4)
+    cache.add(*torch.randn(2, 2, 2, 3, 5))
+    with pytest.raises(ValueError, match=f"{others} texts, a cache of 2"):
+        cache.add(*torch.randn(2, others, 2, 1, 5))
+
+
 def test_dropout_thins_the_weights_in_training_only_after_they_are_returned():
     attention, inputs = PAGE.Attention(8, 2, dropout=0.5), torch.randn(2, 5, 8)
     torch.manual_seed(0)
