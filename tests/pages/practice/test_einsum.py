@@ -317,6 +317,9 @@ WRONG_MASKS = {
     "float32 always": lambda s: filled(-torch.inf)(s.float()),
     "cut off from the gradient": lambda s: filled(-torch.inf)(s.detach()),
     "a mask without a device": on_the_cpu,
+    "a buffer of 8 tokens": lambda s: s.masked_fill(
+        future(s.new_empty(8, 8))[: s.shape[-1], : s.shape[-1]], -torch.inf
+    ),
 }
 
 
@@ -340,7 +343,7 @@ def forward(self, inputs):
     keys = tokens @ self.W_key + self.b_key
     values = tokens @ self.W_value + self.b_value
     scores = queries @ keys.mT / D**0.5
-    masked = torch.ones(T, T, dtype=torch.bool).triu(diagonal=1)
+    masked = torch.ones(T, T, dtype=torch.bool, device=inputs.device).triu(diagonal=1)
     scores = scores.masked_fill(masked, -torch.inf)
     weights = scores.softmax(dim=-1)
     context = weights @ values
@@ -434,6 +437,8 @@ SLIPS = {
     "inputs detached": [("inputs[:, None]", "inputs.detach()[:, None]")],
     "masked with -20": [("-torch.inf", "-20.0")],
     "masked with -100": [("-torch.inf", "-100.0")],
+    "masked with -1e9, which float16 lacks": [("-torch.inf", "-1e9")],
+    "a mask without a device": [(", device=inputs.device", "")],
     "a window of 6 tokens": [("triu(diagonal=1)", "triu(diagonal=1) | torch.ones(T, T, dtype=torch.bool).tril(-6)")],
     "a buffer of 8 tokens": [("torch.ones(T, T, dtype", "torch.ones(8, 8, dtype"), ("(masked,", "(masked[:T, :T],")],
     "in float32": [("weights @ values", "(weights.float() @ values.float()).to(values)")],
@@ -447,6 +452,7 @@ WRONG_FORWARDS = {
     "raises": answer(lambda self, inputs: inputs[len(inputs)]),
     "no module": lambda num_heads, width, head_dim: lambda inputs: inputs,
     "returns the inputs": answer(lambda self, inputs: inputs),
+    "in float64 always": answer(lambda self, inputs: FORWARD.EinsumAttention.forward(self.double(), inputs.double())),
 } | {name: by_matmul(*replaced) for name, replaced in SLIPS.items()}
 
 
