@@ -329,6 +329,9 @@ WRONG = {
     "the largest weight itself": lambda w, v, t: hidden(w, v).amax(-1),
     "changed in place": in_place,
     "on the CPU": on_the_cpu,
+    "0.3, whatever is asked": lambda w, v, t: chosen(hidden(w, v), 0.3),
+    "more than the threshold": lambda w, v, t: torch.where(hidden(w, v).amax(-1) > t, hidden(w, v).argmax(-1), -1),
+    "numbers with a point": lambda w, v, t: chosen(hidden(w, v), t).float(),
 }  # fmt: skip
 
 
