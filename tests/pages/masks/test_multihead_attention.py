@@ -92,6 +92,12 @@ def test_the_class_refuses_indivisible_widths_and_masks_of_another_shape():
             PAGE.PlainAttention(8, 2)(PAGE.inputs, torch.zeros(shape, dtype=torch.bool))
 
 
+def test_the_class_takes_an_empty_batch_and_no_tokens():
+    for B, T in ((0, 5), (3, 0)):
+        outputs, weights = PAGE.PlainAttention(8, 2)(torch.ones(B, T, 8), torch.zeros(B, T, dtype=torch.bool))
+        assert (outputs.shape, weights.shape) == ((B, T, 8), (B, 2, T, T))
+
+
 def test_class_copy_and_solution_run_on_another_device_than_the_default():
     with torch.device("meta"):
         mha, layers = nn.MultiheadAttention(8, 2, batch_first=True), [nn.Linear(8, 8) for _ in range(4)]
@@ -187,6 +193,16 @@ def test_no_batch_axis_another_width_a_default_device_and_the_switch_do_so_too_b
     assert path(meta, X.to("meta")) == "weights"
     with torch.no_grad():
         assert "native" not in make_fx(lambda x: evaluated()(x, x, x)[0])(X).code
+
+
+@pytest.mark.usefixtures("on_the_cpu")
+def test_torch_compile_leaves_the_fast_path():
+    graphs, mha = [], evaluated()
+    torch.compiler.reset()
+    with torch.no_grad():
+        torch.compile(lambda x: mha(x, x, x)[0], backend=lambda graph, _: graphs.append(graph.code) or graph)(X)
+    assert "native" not in "".join(graphs)
+    assert "multi_head_attention_forward" in "".join(graphs)
 
 
 EMPTY = torch.tensor([[False] * 4, [True] * 4], device="cpu")
@@ -485,6 +501,26 @@ def zeroed(mha, *layers):
     layers[0].weight.data.zero_()
 
 
+def layers_frozen(mha, *layers):
+    for layer in layers:
+        layer.requires_grad_(False)
+
+
+def plain_tensor(mha, *layers):
+    """Where the stack is, it is no parameter any more."""
+    if mha.in_proj_weight is not None:
+        del mha.in_proj_weight
+        mha.in_proj_weight = torch.cat([layer.weight for layer in layers[:3]])
+
+
+def queries_kept(mha, *layers):
+    mha.to_queries = layers[0]
+
+
+def output_from_lists(mha, *layers):
+    mha.out_proj.weight = nn.Parameter(torch.tensor(layers[3].weight.tolist()))
+
+
 RIGHT = {
     "the solution": loader(),
     "piece by piece": piece_by_piece,
@@ -522,6 +558,10 @@ WRONG = {
     "queries shared": then(shared_queries),
     "frozen": then(lambda mha, *layers: mha.requires_grad_(False)),
     "a layer zeroed": then(zeroed),
+    "layers frozen": then(layers_frozen),
+    "a plain tensor in place of a parameter": then(plain_tensor),
+    "a layer of its own more": then(queries_kept),
+    "from lists, so on the default device": then(output_from_lists),
     "half precision on the way": loader(out=lambda weight: weight.bfloat16().float()),
 }
 
