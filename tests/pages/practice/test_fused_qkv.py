@@ -175,6 +175,12 @@ def test_heads_that_cannot_share_the_width_raise(module):
         module(10, 3)
 
 
+def test_both_modules_take_an_empty_batch_and_no_tokens():
+    for module in PAGE.FusedAttention(8, 2), PAGE.MultiHeadAttention(8, 2):
+        for shape in ((0, 5, 8), (3, 0, 8)):
+            assert module(torch.ones(shape)).shape == shape
+
+
 def test_what_a_reader_takes_home_runs_on_another_device():
     inputs = torch.ones(2, 5, 8, device="meta")
     for module in PAGE.FusedAttention(8, 4), PAGE.MultiHeadAttention(8, 4):
@@ -205,6 +211,19 @@ def test_the_solution_converts_every_layout_into_every_other():
             assert torch.equal(found, layout_by_loops(weights, target))
 
     p.for_all(SIZES, prove)
+
+
+@pytest.mark.parametrize("pair", [("Conv1D", "blocks"), ("blocks", "per head")])
+def test_the_solution_refuses_a_layout_that_it_does_not_know(pair):
+    with pytest.raises(ValueError, match="no such layout"):
+        SOLUTION.convert_qkv(torch.ones(12, 12), 2, *pair)
+
+
+def test_the_solution_converts_a_bias_as_a_matrix_of_one_column():
+    for H in (2, 4):
+        bias = torch.arange(3.0 * H * 5)
+        found = SOLUTION.convert_qkv(bias[:, None], H, "heads", "blocks")[:, 0]
+        assert torch.equal(found, bias.view(H, 3, 5).transpose(0, 1).flatten())
 
 
 def test_the_check_stores_each_layout_as_the_loops_do():
@@ -239,6 +258,17 @@ def test_doubled_value_rows_move_no_weight_by_even_one_bit(attention, tokens):
         doubled.to_qkv.weight[2 * PAGE.E :] *= 2
     assert torch.equal(PROBE.weights_of(attention, tokens), PROBE.weights_of(doubled, tokens))
     assert not torch.allclose(attention(tokens), doubled(tokens))
+
+
+def test_a_bias_tells_the_queries_from_the_keys_and_the_values(attention, tokens):
+    moves = []
+    for start in range(0, 3 * PAGE.E, PAGE.D):
+        changed = copy.deepcopy(attention)
+        with torch.no_grad():
+            changed.to_qkv.bias[start : start + PAGE.D] += 1
+        change = PROBE.weights_of(changed, tokens) - PROBE.weights_of(attention, tokens)
+        moves.append(bool(change.abs().max() > 1e-9))
+    assert moves == [True, True, False, False, False, False]
 
 
 @pytest.mark.parametrize(("layout", "moves"), [("blocks", [False, True]), ("heads", [True, False])])
@@ -417,6 +447,8 @@ WRONG = {
     "always transposed": lambda weight, *_: weight.T,
     "only transposes": only_transposes,
     "another dtype": lambda *given: convert(*given).double(),
+    "always float32": lambda *given: convert(*given).float(),
+    "from lists, so on the default device": lambda w, *given: torch.tensor(convert(w, *given).tolist(), dtype=w.dtype),
     "integers": lambda *given: convert(*given).long(),
     "one row short": lambda *given: convert(*given)[:-1],
     "with its parts apart": lambda weight, h, s, t: convert(weight, h, s, t).unflatten(0, (3, -1)),
