@@ -88,6 +88,30 @@ def test_the_tables_of_the_page_name_the_exhibits(language):
         assert re.findall(r"^ *\| `([^`]+)` \|", behind, re.MULTILINE) == list(bugs)
 
 
+FITS = [
+    lambda failed: failed == {"cache"},
+    lambda failed: "modes" in failed and failed <= {"modes", "sdpa"},
+    lambda failed: failed == {"empty"},
+    lambda failed: "dtype" in failed,
+    lambda failed: "state" in failed,
+    lambda failed: failed == {"sdpa"},
+    lambda failed: "padding" in failed and "causality" not in failed,
+    lambda failed: "causality" in failed,
+    lambda failed: failed >= {"cross", "sdpa"},
+    lambda failed: failed == {"gradient", "sdpa"},
+]
+
+
+@pytest.mark.parametrize("language", p.languages(SLUG))
+def test_the_first_row_of_verdicts_that_fits_leads_to_the_room(language):
+    text = (p.ROOT / "docs" / language / f"{SLUG}.md").read_text(encoding="utf-8")
+    table = [re.findall(r"\(#(room-\w+)\)", line) for line in text.split("{#museum}")[0].splitlines()]
+    rows = list(zip(FITS, filter(None, table), strict=True))
+    for room, bugs in museum().items():
+        for bug, probes in bugs.items():
+            assert room in next(rooms for fits, rooms in rows if fits(set(probes))), bug
+
+
 def test_sdpa_alone_lets_12_of_38_through_and_with_five_others_none():
     assert len(exhibits()) == 38
     named = {"divided again", "empty rows", "-1e9", "finfo.min twice", "naive softmax", *museum()["room-dropout"]}
