@@ -1,4 +1,4 @@
-"""A page can be read in one sitting, in order, and what it defines can be taken home: design of the second edition."""
+"""A page can be read in one sitting, in order, and what it defines can be taken home."""
 
 import ast
 import csv
@@ -12,10 +12,7 @@ from tests.configuration import PAGES, ROOT, SLUGS
 from tools.cells.source import program, read_cells
 from tools.markdown import Block, read
 
-FIRST_EDITION = {  # pages that are still to be written anew; whoever does it takes the page out
-    "practice/same-seed",
-}
-WRITTEN = [page for page in PAGES if page in SLUGS and not page.startswith("labs/") and page not in FIRST_EDITION]
+WRITTEN = [page for page in PAGES if page in SLUGS and not page.startswith("labs/")]
 BUILDS_ON = {page: read(ROOT / f"docs/en/{page}.md").front.get("builds_on") or () for page in PAGES}
 LAST = "recap"  # the section that says what a reader can do now, and where to go next
 
