@@ -22,6 +22,7 @@ NOT_HERE = {
     ("practice/same-seed", "empty-modules"): "any default device switches off the fast path, which it shows",
     ("foundations/one-head", "solution"): "it makes a module and moves it, which no module on meta can",
     ("masks/multihead-attention", "equal"): "so does `plain_copy`",
+    ("masks/transformer-layers", "equal"): "so does `copied`",
     ("labs/what-it-costs", "measure"): "the timer of torch makes tensors on the default device",
 }
 CELLS = [

@@ -12,11 +12,12 @@ from tools.cells.source import INCLUDE, read_includes, slug_of
 
 ALLOWED_IMPORTS = {"torch", "math"}
 ALLOWED_IN_LABS = ALLOWED_IMPORTS | {"matplotlib"} | sys.stdlib_module_names
-ALLOWED_ON = {  # where another package is the subject, what torch warns of, or a module is copied
+ALLOWED_ON = {  # where another package is the subject, what torch warns of, or a module is copied or inspected
     "practice/einsum": ALLOWED_IMPORTS | {"einops"},
     "foundations/causal": ALLOWED_IMPORTS | {"warnings"},
     "foundations/many-heads": ALLOWED_IMPORTS | {"copy"},
     "masks/combining": ALLOWED_IMPORTS | {"warnings"},
+    "masks/transformer-layers": ALLOWED_IMPORTS | {"inspect", "warnings"},
 }
 WHOLE_CLASSES = {  # cells of up to 45 lines, since a class that is taken home cannot be cut into cells
     "practice/capstone": {"attention"},
