@@ -8,7 +8,10 @@ from tests.structure.test_anatomy import WRITTEN
 from tools.cells.source import read_cells
 
 CALL = "scaled_dot_product_attention"
-FEWER = {("foundations/causal", "four-axes")}  # cells that show what happens with fewer, as (page, cell)
+FEWER = {  # cells that show what happens with fewer, as (page, cell)
+    ("foundations/causal", "four-axes"),
+    *(("kernels/which-kernel", cell) for cell in ("see", "kept", "exercise", "solution")),
+}
 CALLERS = [
     (page, cell.name)
     for page in WRITTEN

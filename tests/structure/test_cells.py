@@ -18,6 +18,7 @@ ALLOWED_ON = {  # where another package is the subject, what torch warns of, or 
     "foundations/many-heads": ALLOWED_IMPORTS | {"copy"},
     "masks/combining": ALLOWED_IMPORTS | {"warnings"},
     "masks/transformer-layers": ALLOWED_IMPORTS | {"inspect", "warnings"},
+    "kernels/which-kernel": ALLOWED_IMPORTS | {"warnings", "textwrap"},
 }
 WHOLE_CLASSES = {  # cells of up to 45 lines, since a class that is taken home cannot be cut into cells
     "practice/capstone": {"attention"},
