@@ -92,9 +92,11 @@ def other_calls(replace, answer, acted):
     return call
 
 
-def attention(queries, keys, values, attn_mask=None, is_causal=False, fill=-torch.inf, softmax=torch.softmax):
+def attention(
+    queries, keys, values, attn_mask=None, is_causal=False, scale=None, fill=-torch.inf, softmax=torch.softmax
+):
     """What SDPA computes, with the softmax and the number for what is hidden that are wanted."""
-    scores = queries @ keys.mT / queries.shape[-1] ** 0.5
+    scores = queries @ keys.mT * (queries.shape[-1] ** -0.5 if scale is None else scale)
     visible = torch.ones_like(scores, dtype=torch.bool).tril() if is_causal else attn_mask
     if visible is not None:
         scores = scores.masked_fill(~visible, fill)
