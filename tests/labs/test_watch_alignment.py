@@ -11,6 +11,7 @@ SLUG = "labs/watch-alignment"
 CHANGES = {
     "english": ("tables", {"words, answers = italian, chinese": "words, answers = english, chinese"}),
     "nothing hidden": ("train", {"> 0.25": "> 0.0"}),
+    "letter removed": ("proof", {"translate(model, inputs, others)": "translate(model, inputs * others, others)"}),
     "another seed": ("train", {"manual_seed(7)": "manual_seed(0)"}),
 }
 
@@ -90,7 +91,7 @@ def test_without_the_mask_the_pads_of_due_have_almost_all_the_weight():
     assert (wrong[lengths < 10].sum(), (lengths < 10).sum(), wrong[lengths > 9].sum()) == (11, 37, 0)
 
 
-@pytest.mark.parametrize(("change", "changed"), [(None, 0), ("nothing hidden", 39)])
+@pytest.mark.parametrize(("change", "changed"), [(None, 0), ("nothing hidden", 39), ("letter removed", 6)])
 def test_how_many_signs_change_without_their_heaviest_letter(change, changed):
     _, output = ran("proof", change)
     assert f"signs that change: {changed} of 60" in output
