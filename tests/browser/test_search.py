@@ -21,6 +21,14 @@ QUERIES = {
     "zh": {"因果掩码": "foundations/causal", "多头注意力": "foundations/many-heads", "解码器": "cross/cross-attention"},
 }
 
+# Messages that people paste, and what says what to do: the first page that is shown, or one of its sections there.
+MESSAGES = {
+    "No available kernel. Aborting execution.": "kernels/which-kernel/#messages",
+    "attn_bias is not correctly aligned": "kernels/which-kernel/#messages",
+    "Expected query, key and value to all be of dtype: {Half, BFloat16}": "kernels/which-kernel/#messages",
+    "probability tensor contains either inf, nan or element < 0": "masks/combining/",
+}
+
 
 def search(opened, words):
     """Open the search with a key, and search as an input method does: the words come at once."""
@@ -49,6 +57,19 @@ def test_the_search_finds_the_page_of_a_question_and_none_of_another_language(ta
         found = results(opened)
         assert site.Page(language, slug).path in found, words
         assert set(found) <= pages, words
+        opened.keyboard.press("Escape")
+
+
+@pytest.mark.parametrize("language", QUERIES)
+def test_a_message_that_is_pasted_leads_to_the_page_that_answers_it(tab, language):
+    opened = tab.open(site.Page(language, "foundations/causal").path)
+    for message, section in MESSAGES.items():
+        search(opened, message)
+        expect(opened.locator(".search__results li")).not_to_have_count(0)
+        links = opened.locator(".search__results li").first.locator("a").evaluate_all("all => all.map(one => one.href)")
+        page, _, anchor = section.partition("/#")
+        path = site.Page(language, page.strip("/")).path
+        assert path + ("#" + anchor if anchor else "") in {link.partition(site.PREFIX)[2] for link in links}, message
         opened.keyboard.press("Escape")
 
 

@@ -16,9 +16,10 @@ from pagefind_bin import get_executable
 from tools.cells.source import SourceError
 from tools.site.body import GAP, change_text
 
-ARTICLE = re.compile(r"(<html\b[^>]*>).*?(<article\b[^>]* data-pagefind-body>.*</article>)", re.S)
+ARTICLE = re.compile(r"(<html\b[^>]*>).*?(<article\b[^>]* data-pagefind-body[^>]*>.*</article>)", re.S)
 # Pagefind would leave these out itself, and take longer.
-UNREAD = re.compile(r'<svg\b.*?</svg>|<div class="output .*?</div>|<wbr>|</?span\b[^>]*>', re.S)
+UNREAD = re.compile(r"<svg\b.*?</svg>|<wbr>|</?span\b[^>]*>", re.S)
+OUTPUT = re.compile(r'<div class="output .*?</div>', re.S)
 # A formula whose signs do not stand in one line would say something else: 1/E for one over the root of E.
 FORMULA = re.compile(
     r"<math\b(?:(?!</math>).)*?<m(?:frac|over|root|sqrt|subsup|sup|under|underover|table)\b.*?</math>", re.S
@@ -52,7 +53,15 @@ def index(site: Path | str) -> None:
 
 def readable(article: str) -> str:
     """An article as Pagefind is to read it."""
+    article = article.replace("<summary>", '<summary data-pagefind-weight="2">')  # a question, or a message of torch
+    article = OUTPUT.sub(lambda output: messages(UNREAD.sub("", output[0])), article)
     return space_words(UNREAD.sub("", FORMULA.sub("…", article)))
+
+
+def messages(output: str) -> str:
+    """The lines of an output that are sentences, as messages of torch are; numbers are not looked for."""
+    lines = (line for line in TAG.sub("", output).splitlines() if len(re.findall(r"\b[a-z]{2,}\b", line)) > 4)
+    return f"<p>{' '.join(lines)}</p>"
 
 
 def space_words(article: str) -> str:
