@@ -198,6 +198,20 @@ def test_with_four_axes_the_weights_are_not_kept_and_with_three_they_are():
     assert int(three) * 1024 == int(two) * 1024 == 4 * T * T + 3 * 4 * T * D
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+@pytest.mark.parametrize(("Tq", "Tk"), [(1, 2), (3, 40), (600, 700)])
+def test_flash_on_the_cpu_counts_the_tokens_of_the_values(dtype, Tq, Tk):
+    queries = torch.randn(2, 3, Tq, 16).to(dtype)
+    keys, values = torch.randn(2, 2, 3, Tk, 16).to(dtype)
+    fewer = [role[:, :, :-1] for role in (keys, values)]
+    with sdpa_kernel(FLASH):
+        assert torch.equal(sdpa(queries, fewer[0], values), sdpa(queries, keys, values))
+        assert torch.equal(sdpa(queries, keys, fewer[1]), sdpa(queries, *fewer))
+    for roles in ((queries, fewer[0], values), (queries, keys, fewer[1])):
+        for call in (PAGE.refusal(MATH, *roles), PAGE.refusal([FLASH, MATH], *(role[0] for role in roles))):
+            assert call[0].startswith("Expected size for first two dimensions of batch2 tensor")
+
+
 @pytest.mark.parametrize("axes", [2, 4])
 def test_a_learned_mask_gets_its_gradient_from_math(axes):
     queries, keys, values = torch.randn(3, 2, 3, 4, 5, dtype=torch.float64)
@@ -241,6 +255,18 @@ def test_a_compiled_function_keeps_the_kernel_of_its_first_call_unless_the_with_
 
     with sdpa_kernel(MATH):
         assert torch.equal(inside(roles), outputs[FLASH])
+
+
+def test_the_cache_on_disk_gives_the_kernel_of_an_earlier_process(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    roles, ran = torch.randn(3, 2, 4, 64, 16), []
+    for backend in (FLASH, MATH):
+        torch.compiler.reset()  # as a new process
+        compiled = torch.compile(lambda roles: sdpa(*roles))
+        with sdpa_kernel(backend):
+            compiled(roles)
+            ran.append(profiled(lambda compiled=compiled: compiled(roles)))
+    assert ran == [["flash"], ["flash"]]
 
 
 def test_the_switches_of_cuda_hold_on_the_cpu_and_the_order_is_fixed_there():
@@ -399,10 +425,17 @@ def scaled_before(queries, keys, values, visible=None):
 def added(fill):
     def attend(queries, keys, values, visible=None):
         if visible is not None:
-            visible = torch.zeros(visible.shape).masked_fill(~visible, fill)
+            visible = torch.zeros(visible.shape, device=visible.device).masked_fill(~visible, fill)
         return padded(queries, keys, values, visible)
 
     return attend
+
+
+def for_the_cpu(queries, keys, values, visible=None):
+    """A mask of numbers that is always made on the CPU."""
+    if visible is not None:
+        visible = torch.zeros(visible.shape, device="cpu").masked_fill(~visible, -torch.inf)
+    return padded(queries, keys, values, visible)
 
 
 def under_math(*roles):
@@ -443,6 +476,11 @@ WRONG = {
     "always causal": lambda q, k, v, visible=None: padded(q, k, v, torch.ones(q.shape[-2], k.shape[-2]).tril().bool()),
     "0 added where hidden": added(0.0),
     "-1 added where hidden": added(-1.0),
+    "-20 added where hidden": added(-20.0),
+    "-1e4 added where hidden": added(-1e4),
+    "-1e9 added where hidden": added(-1e9),
+    "a mask made on the CPU": for_the_cpu,
+    "always in float32": lambda q, k, v, visible=None: padded(q.float(), k.float(), v.float(), visible),
     "math allowed alone": under_math,
 }
 
@@ -459,6 +497,8 @@ def test_the_solution_runs_on_another_device_and_in_each_dtype():
         roles = [torch.empty(2, 3, 4, width, device="meta", dtype=dtype) for width in (8, 8, 5)]
         visible = torch.ones(4, 4, dtype=torch.bool, device="meta")
         assert PAGE.attend_fused(*roles, visible).shape == (2, 3, 4, 5)
+        none = [torch.empty(0, 3, 4, width, dtype=dtype) for width in (8, 8, 5)]
+        assert PAGE.attend_fused(*none).shape == (0, 3, 4, 5)
         small = PAGE.attend_fused(*torch.randn(3, 4, 8, dtype=dtype))
         assert small.shape == (4, 8)
         assert small.dtype == dtype
