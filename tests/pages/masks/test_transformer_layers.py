@@ -150,10 +150,22 @@ def test_a_width_that_the_heads_cannot_share_and_a_mask_without_four_axes_are_er
         PAGE.Attention(12, 2)(PAGE.source, PAGE.source, torch.ones(3, 1, 1, 4, dtype=torch.bool))
 
 
+@pytest.mark.parametrize("options", [{"activation": "gelu"}, {"batch_first": False}])
+def test_a_layer_that_ours_cannot_be_is_an_error(options):
+    layer = nn.TransformerEncoderLayer(12, 2, 24, **{"batch_first": True, **options})
+    with pytest.raises(ValueError, match="Layer has ReLU"):
+        PAGE.copied(layer)
+
+
+def test_the_copy_divides_as_the_layer_does():
+    layer = nn.TransformerEncoderLayer(12, 2, 24, 0.0, batch_first=True, layer_norm_eps=0.1)
+    torch.testing.assert_close(PAGE.copied(layer)(PAGE.source), layer(PAGE.source))
+
+
 def test_layer_copy_and_solution_run_on_another_device_than_the_default():
     with torch.device("meta"):
         inputs, visible = torch.empty(3, 4, 12), torch.empty(3, 1, 1, 4, dtype=torch.bool)
-        layer = nn.TransformerDecoderLayer(12, 2, 24)
+        layer = nn.TransformerDecoderLayer(12, 2, 24, batch_first=True)
     assert PAGE.copied(layer)(inputs, visible, inputs, visible).is_meta
     assert executed(SLUG, "solution")[0].to_sdpa(None, visible[:, 0, 0], 2).is_meta
 
