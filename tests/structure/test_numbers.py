@@ -104,6 +104,7 @@ FROM_ELSEWHERE = {  # page: {a decimal that nothing here computes: where it come
     "foundations/causal": {"1.7": "the paper that the sentence links to", "1.8": "the same paper"},
     "masks/polarity": {"0.41": "an answer that tests/pages/masks/test_polarity.py computes"},
     "practice/capstone": {"0.5": "a rate that the probe does not take"},
+    "practice/look-inside": {"97.12": "the report that the sentence links to"},
     "labs/watch-alignment": {"0.05": "tests/labs/test_watch_alignment.py computes it", "0.39": "the same"},
     "verified": {"1.3": "the tolerance of the runner, in millionths"},
 }
