@@ -59,9 +59,9 @@ RULES = {
     "window of 3": (PAGE.and_masks(PAGE.causal, PAGE.window(3)), lambda q, k: k in (q - 2, q - 1, q)),
     "a window alone shows the future": (PAGE.window(3), lambda q, k: k > q - 3),
     "prefix": (PAGE.or_masks(PAGE.causal, PAGE.prefix(4)), lambda q, k: k <= q or k in range(4)),
-    "packed": (PAGE.packed(torch.tensor(DOCUMENT)), lambda q, k: DOCUMENT[q] == DOCUMENT[k]),
+    "packed": (PAGE.packed(torch.tensor(DOCUMENT, device="cpu")), lambda q, k: DOCUMENT[q] == DOCUMENT[k]),
     "packed window": (
-        PAGE.and_masks(PAGE.causal, PAGE.window(2), PAGE.packed(torch.tensor(DOCUMENT))),
+        PAGE.and_masks(PAGE.causal, PAGE.window(2), PAGE.packed(torch.tensor(DOCUMENT, device="cpu"))),
         lambda q, k: k in (q - 1, q) and DOCUMENT[q] == DOCUMENT[k],
     ),
 }
