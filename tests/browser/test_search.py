@@ -28,7 +28,7 @@ MESSAGES = {
     "Expected query, key and value to all be of dtype: {Half, BFloat16}": "kernels/which-kernel/#messages",
     "probability tensor contains either inf, nan or element < 0": "masks/combining/",
     "local variable 'attn_weights' referenced before assignment": "practice/look-inside/#memory",
-    "The output_attentions attribute is not supported when using the attn_implementation": "practice/look-inside/#in-torch",
+    "The `output_attentions` attribute is not supported when using": "practice/look-inside/#in-torch",
 }
 
 
