@@ -16,7 +16,7 @@ from tools.site.pages import SitePage
 
 PACKAGES = ("torch.", "einops.", "transformers.")
 SHORT = {"torch.nn.functional.": "F.", "torch.nn.": "nn."}
-NEARLY_ALL = 0.9
+NEARLY_ALL = 0.8
 
 
 @dataclass(frozen=True)
