@@ -137,6 +137,22 @@ def changed(d, p, x):
     return lambda b, h, q, k: same(d, p, x, q, k) & ((k <= q) | (p[k] <= x[d[k]]))
 
 
+def dense_mask(d, p, x):
+    place = torch.arange(len(d), device=d.device)
+    seen = (d[:, None] == d) & ((place <= place[:, None]) | (p < x[d]))
+    return lambda b, h, q, k: seen[q, k]
+
+
+def places_of_the_row(d, p, x):
+    p = torch.tensor([0, 1, 2, 0, 0, 1, 2, 3, 4], device=d.device)
+    return lambda b, h, q, k: same(d, p, x, q, k) & ((k <= q) | early(d, p, x, q, k))
+
+
+def clamped(d, p, x):
+    x.clamp_(max=5)
+    return lambda b, h, q, k: same(d, p, x, q, k) & ((k <= q) | early(d, p, x, q, k))
+
+
 def from_lists(d, p, x):
     seen = [[i == j and (k <= q or p[k] < x[j]) for k, j in enumerate(d)] for q, i in enumerate(d)]
     seen = torch.tensor(seen, device="cpu")
@@ -169,6 +185,13 @@ WRONG = {
     "the future": rule(lambda d, p, x, q, k: same(d, p, x, q, k) & ((k >= q) | early(d, p, x, q, k))),
     "polarity inverted": rule(lambda d, p, x, q, k: ~(same(d, p, x, q, k) & ((k <= q) | early(d, p, x, q, k)))),
     "changes what it is given": changed,
+    "a dense mask made in advance": dense_mask,
+    "places counted from the first token of the row": places_of_the_row,
+    "clamps what it is given": clamped,
+    "texts in ascending order": rule(lambda d, p, x, q, k: (d[q] <= d[k]) & ((k <= q) | early(d, p, x, q, k))),
+    "the first text of the batch alone": lambda d, p, x: (
+        lambda b, h, q, k: (b == 0) & same(d, p, x, q, k) & ((k <= q) | early(d, p, x, q, k))
+    ),
     "read as numbers": lambda d, p, x: from_lists(d.tolist(), p.tolist(), x.tolist()),
 }
 
@@ -214,6 +237,17 @@ def test_a_learned_table_gets_the_gradient_of_dense_attention():
         result.sin().sum().backward()
     p.close(ours.grad, theirs.grad, 1e-9)
     assert ours.grad.abs().min() > 0
+
+
+def test_the_fused_kernel_of_the_cpu_trains_no_table():
+    attend, leaf = torch.compile(PAGE.flex_attention), torch.ones(2, 4, requires_grad=True)
+    with pytest.raises(RuntimeError, match=r"IndexError: tuple index out of range|InvalidCxxCompiler"):
+        attend(*roles(T).float(), score_mod=PAGE.learned(leaf))
+    trained = roles(T).requires_grad_()
+    with pytest.raises(NotImplementedError, match="does not support backward on CPU"):
+        PAGE.attend(*trained)
+    with torch.no_grad():
+        p.close(PAGE.attend(*(2 * trained)), PAGE.attend(*(2 * roles(T))))
 
 
 def test_a_tensor_of_a_mask_must_not_require_a_gradient():
@@ -282,11 +316,11 @@ def test_how_often_it_compiles(dynamic, lengths, compilations):
     assert len(graphs) == compilations
 
 
-def attend_with_ten_rules(graph_counter):
+def attend_with_ten_rules(graph_counter, **options):
     for width in range(10):
         names = {}
         exec(f"def rule(b, h, query, key): return query - key < {width} + 1", names)
-        attend = torch.compile(PAGE.flex_attention, backend=graph_counter)
+        attend = torch.compile(PAGE.flex_attention, backend=graph_counter, **options)
         attend(*roles(T), block_mask=PAGE.block_mask_for(names["rule"], T))
 
 
@@ -300,6 +334,11 @@ def test_after_eight_rules_nothing_is_compiled_and_the_warning_comes_once():
     assert [str(warning.message).partition(" - ")[0] for warning in said] == [
         "flex_attention called without torch.compile()"
     ]
+
+
+def test_with_a_full_graph_the_limit_is_an_error():
+    with pytest.raises(torch._dynamo.exc.FailOnRecompileLimitHit):
+        attend_with_ten_rules("eager", fullgraph=True)
 
 
 def test_a_higher_limit_compiles_every_rule_and_a_tensor_needs_one():
