@@ -19,7 +19,7 @@ ALLOWED_ON = {  # where another package is the subject, what torch warns of, or 
     "masks/combining": ALLOWED_IMPORTS | {"warnings"},
     "masks/transformer-layers": ALLOWED_IMPORTS | {"inspect", "warnings"},
     "kernels/which-kernel": ALLOWED_IMPORTS | {"warnings", "textwrap"},
-    "kernels/flex-attention": ALLOWED_IMPORTS | {"os", "textwrap", "time", "warnings"},
+    "kernels/flex-attention": ALLOWED_IMPORTS | {"os", "textwrap", "timeit", "warnings"},
     "practice/look-inside": ALLOWED_IMPORTS | {"os", "itertools"},
 }
 WHOLE_CLASSES = {  # cells of up to 45 lines, since a class that is taken home cannot be cut into cells
