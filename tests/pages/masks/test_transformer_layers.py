@@ -150,10 +150,12 @@ def test_a_width_that_the_heads_cannot_share_and_a_mask_without_four_axes_are_er
         PAGE.Attention(12, 2)(PAGE.source, PAGE.source, torch.ones(3, 1, 1, 4, dtype=torch.bool))
 
 
-@pytest.mark.parametrize("options", [{"activation": "gelu"}, {"batch_first": False}])
+@pytest.mark.parametrize(
+    "options", [{"activation": "gelu"}, {"activation": nn.ReLU()}, {"bias": False}, {"batch_first": False}]
+)
 def test_a_layer_that_ours_cannot_be_is_an_error(options):
     layer = nn.TransformerEncoderLayer(12, 2, 24, **{"batch_first": True, **options})
-    with pytest.raises(ValueError, match="Layer has ReLU"):
+    with pytest.raises(ValueError, match=r"^copied takes F\.relu, bias=True, batch_first=True$"):
         PAGE.copied(layer)
 
 
@@ -223,6 +225,18 @@ def test_where_all_sizes_are_equal_a_wrong_mask_raises_nothing():
     pads = torch.zeros(4, 4, dtype=torch.bool)
     assert encoder(square, pads).shape == square.shape
     decoder(square, square, pads, pads, pads, pads)
+
+
+@pytest.mark.usefixtures("on_the_cpu")
+def test_with_the_flag_a_mask_of_a_wrong_shape_raises_in_evaluation_alone():
+    encoder, _ = PAGE.stacks(12, 2)
+    wide = nn.Transformer.generate_square_subsequent_mask(7)
+    assert encoder(SOURCE, wide, is_causal=True).isfinite().all()
+    with (
+        pytest.raises(RuntimeError, match=re.escape("shape '[1, 1, 5, 5]' is invalid for input of size 49")),
+        torch.no_grad(),
+    ):
+        encoder.eval()(SOURCE, wide, is_causal=True)
 
 
 @pytest.mark.parametrize("name", ["tgt_is_causal", "memory_is_causal"])
@@ -316,6 +330,27 @@ def test_all_paths_agree_on_real_tokens():
             found = encoder.eval()(SOURCE.double(), src_key_padding_mask=PADS)
         p.close(found[~PADS], wanted[~PADS])
         assert (found[PADS] == 0).all() == nested
+
+
+@pytest.mark.usefixtures("on_the_cpu")
+def test_autocast_on_the_cpu_turns_neither_nesting_nor_the_fast_path_off():
+    plain, nested = (PAGE.stacks(12, 2, nested=nested)[0].eval() for nested in (False, True))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert plain(SOURCE, None, PADS).dtype == nested(SOURCE, None, PADS).dtype == torch.float32
+        with torch.no_grad():
+            assert plain(SOURCE, None, PADS).dtype == torch.bfloat16
+            with pytest.raises(RuntimeError, match="expected scalar type Float but found BFloat16"):
+                nested(SOURCE, None, PADS)
+
+
+@pytest.mark.usefixtures("on_the_cpu", "in_float64")
+def test_the_fast_path_has_the_exact_gelu_alone():
+    layers = [PAGE.stacks(12, 2, activation=nn.GELU(approximate=kind))[0].layers[0] for kind in ("none", "tanh")]
+    exact, approximate = (layer.eval()(SOURCE.double()) for layer in layers)
+    with torch.no_grad():
+        found = layers[1](SOURCE.double())
+    p.close(found, exact)
+    assert (approximate - exact).abs().max() > 1e-6
 
 
 @pytest.mark.usefixtures("on_the_cpu")
@@ -502,6 +537,12 @@ WRONG = {
     ),
     "always on the default device": device_of_the_default,
 }
+
+
+def test_the_solution_takes_masks_of_no_queries_and_batches_of_no_sentences():
+    to_sdpa = executed(SLUG, "solution")[0].to_sdpa
+    for shape, wanted in (((0, 5), (1, 1, 0, 5)), ((6, 0, 5), (3, 2, 0, 5)), ((0, 4, 5), (0, 2, 4, 5))):
+        assert to_sdpa(torch.zeros(shape, dtype=torch.bool), None, 2).shape == wanted
 
 
 class TestExercise(Exercise):
