@@ -63,6 +63,35 @@ def test_rows_are_rows_of_the_whole_map():
     p.for_all(CASES, prove)
 
 
+def test_one_row_without_brackets_is_one_row():
+    for causal in (True, False):
+        layer, inputs = PAGE.Attention(6, 2, causal), torch.randn(1, 4, 6)
+        whole, call = PAGE.weights_of(layer, inputs), (layer.split(inputs), {"is_causal": causal})
+        for row in (2, -1, torch.tensor(2)):
+            torch.testing.assert_close(PAGE.weights_of(layer, inputs, row), whole[:, :, [row]])
+            torch.testing.assert_close(PAGE.weights_of_call(*call, row), whole[:, :, [row]])
+
+
+@torch.no_grad()
+def test_scores_above_65504_give_the_weights_of_sdpa_in_float16():
+    p.seed_modules(0)
+    layer, inputs = PAGE.Attention(24, 3, causal=True).half(), 300 * torch.randn(2, 5, 24).half()
+    queries, keys, values = layer.split(inputs)
+    context = F.scaled_dot_product_attention(queries, keys, values, is_causal=True)
+    assert (queries @ keys.mT).isinf().any()
+    for weights in (
+        PAGE.weights_of(layer, inputs),
+        PAGE.weights_of_call((queries, keys, values), {"is_causal": True}),
+    ):
+        torch.testing.assert_close(weights @ values, context, rtol=0.01, atol=1)
+
+
+def test_an_empty_batch_stays_empty():
+    layer, inputs = PAGE.Attention(6, 2), torch.zeros(0, 4, 6)
+    assert layer(inputs).shape == (0, 4, 6)
+    assert PAGE.weights_of(layer, inputs).shape == (0, 2, 4, 4)
+
+
 def test_the_hook_catches_what_the_layer_is_given_and_goes():
     def prove(case):
         p.close(PAGE.inputs_of(case.layer, case.model, case.inputs), case.model[0](case.inputs).detach())
@@ -80,6 +109,15 @@ def test_the_hook_goes_after_an_error_and_nothing_requires_a_gradient():
     assert not layer._forward_pre_hooks
 
 
+def test_the_hook_catches_what_the_layer_is_given_by_name():
+    class Caller(nn.Module):
+        def forward(self, tokens):
+            return layer(inputs=tokens)
+
+    layer, inputs = PAGE.Attention(6, 2), torch.randn(1, 4, 6)
+    assert torch.equal(PAGE.inputs_of(layer, Caller(), tokens=inputs), inputs)
+
+
 def test_what_the_hook_has_caught_stays_when_the_model_writes_in_place():
     inputs = torch.ones(1, 2, 6)
     model = nn.Sequential(nn.Identity(), nn.ReLU(inplace=True))
@@ -93,9 +131,8 @@ def test_a_removed_head_is_one_whose_columns_of_the_output_matrix_are_zero():
         for head in range(case.H):
             without = copy.deepcopy(case.layer)
             without.to_output.weight.data[:, head * case.D : (head + 1) * case.D] = 0
-            hook = PAGE.remove_head(case.layer, head)
-            p.close(case.layer(case.inputs), without(case.inputs))
-            hook.remove()
+            with PAGE.remove_heads(case.layer, head):
+                p.close(case.layer(case.inputs), without(case.inputs))
         assert torch.equal(case.layer(case.inputs), before)
 
     p.for_all(CASES, prove)
@@ -103,9 +140,31 @@ def test_a_removed_head_is_one_whose_columns_of_the_output_matrix_are_zero():
 
 def test_all_heads_removed_leave_the_bias():
     layer = PAGE.Attention(6, 3)
-    for head in range(3):
-        PAGE.remove_head(layer, head)
-    assert torch.equal(layer(torch.randn(2, 4, 6)), layer.to_output.bias.expand(2, 4, 6))
+    with PAGE.remove_heads(layer, 0, 1, 2):
+        assert torch.equal(layer(torch.randn(2, 4, 6)), layer.to_output.bias.expand(2, 4, 6))
+
+
+@pytest.mark.parametrize("heads", [(3,), (-1,), (0, 3)])
+def test_a_head_that_the_layer_does_not_have_is_refused(heads):
+    layer = PAGE.Attention(6, 3)
+    with pytest.raises(ValueError, match=rf"^no head {heads[-1]}: the 3 heads are 0 to 2$"):
+        PAGE.remove_heads(layer, *heads)
+    assert not layer.to_output._forward_pre_hooks
+
+
+def test_an_error_leaves_no_hook_behind(monkeypatch):
+    made = []
+
+    def fail(model, tokens):
+        made.append(model)
+        raise ZeroDivisionError
+
+    model = PAGE.train(steps=0)
+    monkeypatch.setattr(PAGE.Model, "forward", fail)
+    for call in (lambda: PAGE.train(steps=1), lambda: PAGE.accuracy(model, None, None, without=(0, 1))):
+        with pytest.raises(ZeroDivisionError):
+            call()
+        assert not made.pop().layers[1].to_output._forward_pre_hooks
 
 
 def test_indivisible_widths_and_long_texts_are_refused():
@@ -147,6 +206,27 @@ def test_weights_of_a_call_times_the_values_are_what_sdpa_returns():
             p.close(PAGE.weights_of_call(places, by_name) @ values, context)
 
     p.for_all(p.sizes(B=2, H=2, T=4, D=3).map(draw_call), prove)
+
+
+def test_a_call_by_names_with_a_scale_of_0():
+    roles = dict(zip(("query", "key", "value"), torch.randn(3, 1, 2, 4, 3)))
+    torch.testing.assert_close(PAGE.weights_of_call((), roles | {"scale": 0.0}), torch.full((1, 2, 4, 4), 0.25))
+
+
+def test_a_causal_call_heeds_its_mask():
+    roles, mask = torch.randn(3, 1, 2, 4, 3), torch.randn(4, 4)
+    both = mask.masked_fill(torch.ones(4, 4, dtype=torch.bool).triu(1), -torch.inf)
+    weights = PAGE.weights_of_call((*roles, mask, 0.0, True), {})
+    torch.testing.assert_close(weights, PAGE.weights_of_call((*roles, both), {}))
+
+
+@pytest.mark.parametrize("shape", [(4,), (1, 4), (2, 1, 1, 4), (3, 1, 4), (4, 1)])
+def test_a_mask_of_one_row_or_one_column_is_that_of_each(shape):
+    roles, mask = torch.randn(3, 2, 3, 4, 5), torch.randn(shape)
+    whole = PAGE.weights_of_call((*roles, mask), {})
+    context = F.scaled_dot_product_attention(*roles, mask.expand(2, 3, 4, 4))
+    torch.testing.assert_close(whole @ roles[2], context)
+    torch.testing.assert_close(PAGE.weights_of_call((*roles, mask), {}, [1, 3]), whole[:, :, [1, 3]])
 
 
 def test_the_recorder_goes_even_after_an_error_and_changes_no_result():
@@ -340,13 +420,14 @@ def test_under_sdpa_transformers_warns_or_raises_and_gives_no_weights():
 def test_llama_calls_its_attention_by_keywords_and_its_projections_by_place():
     model, ids = llama("sdpa"), torch.arange(7)[None]
     layer = model.model.layers[0].self_attn
-    with pytest.raises(IndexError, match=r"^tuple index out of range$"):
-        PAGE.inputs_of(layer, model, ids)
-    assert PAGE.inputs_of(layer.q_proj, model, ids).shape == (1, 7, 32)
-    given = []
-    layer.register_forward_pre_hook(lambda module, args, options: given.append(options), with_kwargs=True)
-    model(ids)
-    assert given[0]["hidden_states"].shape == (1, 7, 32)
+    with (
+        layer.register_forward_pre_hook(lambda module, given: given[0]),
+        pytest.raises(IndexError, match=r"^tuple index out of range$"),
+    ):
+        model(ids)
+    inputs = PAGE.inputs_of(layer, model, input_ids=ids)
+    assert torch.equal(inputs, PAGE.inputs_of(layer.q_proj, model, ids))
+    assert inputs.shape == (1, 7, 32)
 
 
 @torch.no_grad()
@@ -398,11 +479,11 @@ def with_roles(change):
     return answer
 
 
-def by_hand(layer, inputs, scale=None, causal=None, softmax=torch.softmax):
+def by_hand(layer, inputs, scale=None, causal=None, softmax=torch.softmax, fill=-torch.inf):
     queries, keys, values = layer.split(inputs)
     scores = queries @ keys.mT * (scale or queries.shape[-1] ** -0.5)
     if layer.causal if causal is None else causal:
-        scores = scores.masked_fill(torch.ones_like(scores[0, 0]).triu(1).bool(), -torch.inf)
+        scores = scores.masked_fill(torch.ones_like(scores[0, 0]).triu(1).bool(), fill)
     return merge(softmax(scores, dim=-1) @ values, blocks_of(layer))
 
 
@@ -418,10 +499,16 @@ def by_zeros(layer, inputs):
 def by_hooks(layer, inputs):
     terms = []
     for head in range(layer.num_heads):
-        hook = PAGE.remove_head(layer, head)
-        terms.append(layer(inputs))
-        hook.remove()
+        with PAGE.remove_heads(layer, head):
+            terms.append(layer(inputs))
     return layer(inputs)[:, None] - torch.stack(terms, dim=1)
+
+
+def leaves_a_hook(layer, inputs):
+    kept = []
+    layer.to_output.register_forward_pre_hook(lambda module, given: kept.append(given[0]))
+    layer(inputs)
+    return merge(kept[0].unflatten(-1, (layer.num_heads, -1)).transpose(1, 2), blocks_of(layer))
 
 
 def doubles_its_inputs(layer, inputs):
@@ -471,7 +558,8 @@ WRONG = {
     ),
     "heads reversed": with_weight(lambda layer: blocks_of(layer).flip(1)),
     "the first block for all": with_weight(lambda layer: blocks_of(layer)[:, :1].expand_as(blocks_of(layer))),
-    "a detached weight": lambda layer, inputs: merge(context_of(layer, inputs), blocks_of(layer)).detach(),
+    "detached": lambda layer, inputs: right(layer, inputs).detach(),
+    "the output matrix detached": with_weight(lambda layer: blocks_of(layer).detach()),
     "detached inputs": lambda layer, inputs: right(layer, inputs.detach()) + 0 * inputs.sum(),
     "never causal": lambda layer, inputs: merge(context_of(layer, inputs, is_causal=False), blocks_of(layer)),
     "always causal": lambda layer, inputs: merge(context_of(layer, inputs, is_causal=True), blocks_of(layer)),
@@ -480,12 +568,14 @@ WRONG = {
     "softmax over the queries": lambda layer, inputs: by_hand(
         layer, inputs, softmax=lambda scores, dim: scores.softmax(-2).nan_to_num()
     ),
+    "hidden by -1e9": lambda layer, inputs: by_hand(layer, inputs, fill=-1e9),
     "a softmax that overflows": lambda layer, inputs: by_hand(layer, inputs, softmax=unstable),
     "keys as values": with_roles(lambda q, k, v: (q, k, k)),
     "queries and keys swapped": with_roles(lambda q, k, v: (k, q, v)),
     "values detached": with_roles(lambda q, k, v: (q, k, v.detach())),
     "queries detached": with_roles(lambda q, k, v: (q.detach(), k, v)),
     "in float32": lambda layer, inputs: right(copy.deepcopy(layer).float(), inputs.float()).double(),
+    "a hook left behind": leaves_a_hook,
     "its inputs doubled": doubles_its_inputs,
     "made on the default device": lambda layer, inputs: by_zeros(layer, inputs) + torch.zeros(1),
 }
