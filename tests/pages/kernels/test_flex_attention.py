@@ -116,6 +116,14 @@ def test_the_warm_up_is_15_blocks_and_blocks_never_change_the_mask():
     assert torch.equal(contexts[0], contexts[2])
 
 
+def test_the_picture_has_the_blocks_of_a_window_of_6():
+    mask_mod = PAGE.and_masks(PAGE.causal, PAGE.window(6))
+    block_mask = PAGE.create_block_mask(mask_mod, None, None, 12, 12, "cpu", BLOCK_SIZE=3)
+    assert block_mask.to_dense()[0, 0].tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [0, 1, 1, 1]]
+    full = block_mask.full_kv_num_blocks[0, 0].tolist(), block_mask.full_kv_indices[0, 0, 1:, 0].tolist()
+    assert full == ([0, 1, 1, 1], [0, 1, 2])
+
+
 # -- the exercise --------------------------------------------------------------------------------
 
 
