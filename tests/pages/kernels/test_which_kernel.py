@@ -82,6 +82,8 @@ def test_asking_changes_neither_the_inputs_nor_what_is_allowed():
         assert PAGE.kernel_of(tokens, tokens, tokens) == "flash"
         assert PAGE.refusal(FLASH, tokens, tokens, tokens) is None
         assert PAGE.kernels(sdpa(*[tokens.clone().requires_grad_()] * 3)) == ["math"]
+        with torch.no_grad():
+            assert PAGE.kernel_of(tokens, tokens, tokens) == "flash"
         assert PAGE.kernels(sdpa(tokens, tokens, tokens)) == []  # without gradients there is no graph
     assert not tokens.requires_grad
 
@@ -181,6 +183,18 @@ def test_each_kernel_computes_the_formula(backend):
             p.close(sdpa(*roles, is_causal=True), by_hand(*roles, visible))
 
     p.for_all(p.sizes(B=2, H=3, T=6, D=5), prove)
+
+
+def test_the_bounds_of_the_probe_hold_for_other_draws_and_sizes():
+    bounds = p.page_code(SLUG, "probe").bounds
+    for seed, size in enumerate(10 * [(2, 4, 64, 16), (1, 2, 256, 64)]):
+        exact = torch.randn(3, *size, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+        for name, bound in bounds.items():
+            roles = exact.to(getattr(torch, name))
+            truth = by_hand(*roles.double())
+            for backend in (FLASH, MATH):
+                with sdpa_kernel(backend):
+                    assert (sdpa(*roles) - truth).abs().max() < bound, (name, seed)
 
 
 def test_the_flash_kernel_returns_the_number_of_each_row_and_it_gives_the_weights_back():
@@ -350,11 +364,12 @@ def test_each_message_of_the_cpu_stands_on_the_page():
 # -- the exercise --------------------------------------------------------------------------------
 
 
-def padded(queries, keys, values, visible=None, scale=True, leading=True, cut=True):
+def padded(queries, keys, values, visible=None, scale=True, leading=True, cut=True, inner=None):
     """The solution, or one of its mistakes."""
     D, width = queries.shape[-1], values.shape[-1]
     new = (None,) * (4 - queries.dim())
-    roles = [F.pad(role, (0, max(D, width) - role.shape[-1]))[new] for role in (queries, keys, values)]
+    inner = inner or max(D, width)
+    roles = [F.pad(role, (0, inner - role.shape[-1]))[new] for role in (queries, keys, values)]
     if visible is not None and leading and visible.dim() > 2:
         visible = visible[new]
     context = sdpa(*roles, attn_mask=visible, scale=D**-0.5 if scale else None)
@@ -457,6 +472,7 @@ WRONG = {
     "by hand and SDPA beside it": lambda *roles: (padded(*roles), by_hand(*roles))[1],
     "scale of the padded width": lambda *roles: padded(*roles, scale=False),
     "the mask keeps its axes": lambda *roles: padded(*roles, leading=False),
+    "always padded to 8": lambda *roles: padded(*roles, inner=8),
     "the context is not cut": lambda *roles: padded(*roles, cut=False),
     "new axes not taken away": after,
     "the mask forgotten": forgetful,
