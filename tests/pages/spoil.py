@@ -57,9 +57,15 @@ def input_changed(number, answer, acted):
     return call
 
 
+def size_of(one):
+    if isinstance(one, dict):
+        return {name: size_of(part) for name, part in one.items()}
+    return one.shape if isinstance(one, torch.Tensor) else one
+
+
 def first_size_only(answer, acted):
     def call(*given, **options):
-        sizes = [one.shape if isinstance(one, torch.Tensor) else one for one in given if not isinstance(one, str)]
+        sizes = [size_of(one) for one in given if not isinstance(one, str)]
         if not call.first:
             call.first = sizes, answer(*given, **options)
         if sizes == call.first[0]:
