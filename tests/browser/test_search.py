@@ -8,7 +8,10 @@ from playwright.sync_api import expect
 
 from tests.browser import site
 from tests.browser.conftest import open_tab
+from tools.glossary import read_rows
 from tools.site.search import index
+
+ALIASES = site.ROOT / "languages/aliases.csv"
 
 # What readers look for, and a page that must be found.
 QUERIES = {
@@ -21,10 +24,14 @@ QUERIES = {
     "zh": {"因果掩码": "foundations/causal", "多头注意力": "foundations/many-heads", "解码器": "cross/cross-attention"},
 }
 
-# Messages that people paste, and what says what to do: the first page that is shown, or one of its sections there.
+# Messages that people paste, with numbers and paths of their own, and what says what to do: the first page that is
+# shown, or one of its sections there.
 MESSAGES = {
     "No available kernel. Aborting execution.": "kernels/which-kernel/#messages",
-    "attn_bias is not correctly aligned": "kernels/which-kernel/#messages",
+    "attn_bias is not correctly aligned (strideM). attn_bias.stride(2) = 1023, and": "kernels/which-kernel/#messages",
+    "sdp_utils.cpp:263: UserWarning: 1Torch was not compiled with flash attention": "kernels/which-kernel/#messages",
+    "The shape of the 2D attn_mask is torch.Size([128, 64])": "masks/transformer-layers/#arguments",
+    "torch._dynamo hit config.recompile_limit (64)": "kernels/flex-attention/#lengths",
     "Expected query, key and value to all be of dtype: {Half, BFloat16}": "kernels/which-kernel/#messages",
     "probability tensor contains either inf, nan or element < 0": "masks/combining/",
     "local variable 'attn_weights' referenced before assignment": "practice/look-inside/#memory",
@@ -75,6 +82,28 @@ def test_a_message_that_is_pasted_leads_to_the_page_that_answers_it(tab, languag
         opened.keyboard.press("Escape")
 
 
+@pytest.mark.parametrize("language", QUERIES)
+def test_the_words_of_an_alias_lead_first_to_its_section(tab, language):
+    opened, led = tab.open(site.Page(language, "foundations/causal").path), {}
+    wanted = {row[language] or row["en"]: row["section"] for row in read_rows(ALIASES)}
+    for words in wanted:
+        search(opened, words)
+        first = opened.locator(".search__results li").first
+        expect(first).to_be_visible()
+        page, section = (first.locator(f".search__{part}").first.get_attribute("href") for part in ("page", "section"))
+        led[words] = section.partition(site.PREFIX)[2].replace("/#", "#").removeprefix(f"{language}/")
+        assert section.startswith(page)
+        opened.keyboard.press("Escape")
+    assert led == wanted
+
+
+@pytest.mark.parametrize("words", ['say "mask" twice', "🙂 mask", "* [0] mask -1"])
+def test_signs_that_are_no_words_break_no_search(tab, words):
+    opened = tab.open("foundations/causal/")
+    search(opened, words)
+    expect(opened.locator(".search__page").first).to_be_visible()
+
+
 # What the first page of each language says; another says the words alone, and a third has half of one.
 SAID = {
     "en": "Then <code>scores.quokka_fill(rows)</code> hops.",
@@ -95,7 +124,7 @@ def told(built, once):
             for slug, words in (("index", said), ("foundations/causal", ALONE), ("cross/cross-attention", HALF)):
                 page = folder / site.Page(language, slug).path / "index.html"
                 page.write_text(page.read_text("utf-8").replace("</h1>", f"</h1><p>{words}</p>", 1), encoding="utf-8")
-        index(folder)
+        index(folder, ALIASES)
 
     with site.serve(once("site-with-animals", say_so)) as server:
         yield server

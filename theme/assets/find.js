@@ -1,6 +1,6 @@
 // What finds pages and shows them. It comes with Pagefind, when the search is opened for the first time.
 
-import { debouncedSearch } from "../pagefind/pagefind.js"
+import { debouncedSearch, search } from "../pagefind/pagefind.js"
 
 const dialog = document.querySelector("dialog.search")
 const query = dialog.querySelector(".search__query")
@@ -14,7 +14,8 @@ const parted = words => words.replace(ARTICLE, "").replace(/\p{sc=Han}|[’'.](?
 const joined = text => text.replace(/\u2060(<\/mark>)? ?/g, "$1")
 
 const plain = text => text.normalize("NFD").replace(/\p{M}/gu, "").toLowerCase()
-const beginnings = words => plain(parted(words)).match(/[\p{L}\p{N}_]+/gu)?.map(word => word.slice(0, 3)) ?? []
+const said = text => plain(joined(text)).match(/[\p{L}\p{N}_]+/gu) ?? []
+const beginnings = words => said(parted(words)).map(word => word.slice(0, 3))
 
 // What Pagefind marks ends at a space: here a mark is one of the words asked for, or a run of their Han characters.
 function mark(text, words) {
@@ -44,7 +45,6 @@ const link = (className, { url, title, excerpt }) => {
 }
 
 const marked = ({ excerpt }) => [...excerpt.matchAll(/<mark>(.*?)<\/mark>/g)].map(match => plain(match[1]))
-const marks = part => new Set(marked(part)).size
 
 // Of a word that it does not know Pagefind takes ever shorter beginnings: here three letters have to agree.
 function agrees(page, words) {
@@ -52,10 +52,61 @@ function agrees(page, words) {
   return !found.length || beginnings(words).some(beginning => found.some(word => word.includes(beginning)))
 }
 
-// A page, and the three of its sections that say most of the words.
-function show(page) {
+const segmenter = new Intl.Segmenter(document.documentElement.lang, { granularity: "word" })
+const segments = words => [...segmenter.segment(words.replace(ARTICLE, ""))].map(({ segment }) => segment)
+
+// Pagefind finds what has all words. A message that is pasted has numbers and names of its own, and who asks has words
+// that no page says: so each word is looked for by itself, and Pagefind ranks a page by those that it has; one
+// that says just what was asked is first.
+async function look(words) {
+  const all = await debouncedSearch(parted(words), {}, 150)
+  if (!all) return // a later search is on its way
+  const wanted = [...new Set(segments(words).filter(word => /^[\p{L}_]/u.test(word)).map(parted))]
+  if (wanted.length < 2) return all.results
+  const each = await Promise.all(wanted.map(word => search(`"${word}"`)))
+  const ids = ({ results }) => new Set(results.map(({ id }) => id))
+  const whole = ids(all), verbatim = ids(await search(`"${parted(words)}"`))
+  const partly = new Map()
+  each.forEach(({ results }, at) => results.filter(({ id }) => !whole.has(id)).forEach(({ id }) => {
+    const page = partly.get(id) ?? { id, has: [], rarity: 0 }
+    page.has.push(wanted[at])
+    page.rarity += 1 / results.length
+    partly.set(id, page)
+  }))
+  const rarest = [...partly.values()].sort((a, b) => b.rarity - a.rarity).slice(0, 20)
+  const more = await Promise.all(rarest.map(async ({ id, has }) => {
+    const { results } = await search(has.join(" "))
+    return results.find(result => result.id === id)
+  }))
+  const best = Math.max(...[...all.results, ...more].map(({ score }) => score))
+  return [...all.results, ...more.filter(({ score }) => score > best / 3)]
+    .sort((a, b) => verbatim.has(b.id) - verbatim.has(a.id) || b.score - a.score)
+}
+
+// The sections of a page, first the one that says most of the words: each counts by its weight, a heading more than a
+// text, and the more the fewer sections have it; two that stand there as they were asked count twice.
+function ranked({ raw_content, sub_results }, words) {
+  const texts = raw_content.split(/\s+/).map(text => said(text).join(" "))
+  const asked = ` ${said(parted(words)).join(" ")} `
+  const weights = sub_results.map(({ weighted_locations }) => {
+    const most = new Map()
+    const add = (term, weight) => most.set(term, Math.max(weight, most.get(term) ?? 0))
+    for (const { location, weight } of weighted_locations) {
+      const pair = `${texts[location]} ${texts[location + 1]}`
+      if (!/^\p{sc=Han}$/u.test(texts[location])) add(texts[location].slice(0, 5), weight)
+      if (asked.includes(` ${pair} `)) add(pair, 2 * weight)
+    }
+    return most
+  })
+  const sections = term => weights.filter(most => most.has(term)).length
+  const scores = weights.map(most => [...most].reduce((sum, [term, weight]) => sum + weight / sections(term), 0))
+  return sub_results.map((section, at) => [scores[at], section]).sort(([a], [b]) => b - a).map(([, section]) => section)
+}
+
+// A page, and the three of its sections that answer best.
+function show(page, words) {
   const isTop = ({ title }) => title === page.meta.title
-  const sections = page.sub_results.filter(part => !isTop(part)).sort((a, b) => marks(b) - marks(a))
+  const sections = ranked(page, words).filter(part => !isTop(part))
   const excerpt = page.sub_results.find(isTop)?.excerpt ?? ""
   const item = document.createElement("li")
   item.append(link("search__page", { url: page.url, title: page.meta.title, excerpt }))
@@ -75,11 +126,11 @@ export async function find() {
     status.textContent = dialog.dataset.hint
     return
   }
-  const found = await debouncedSearch(parted(words), {}, 150)
-  if (!found) return // a later search is on its way
-  const data = await Promise.all(found.results.map(result => result.data()))
+  const found = await look(words)
+  if (!found) return
+  const data = await Promise.all(found.map(result => result.data()))
   const pages = data.filter(page => agrees(page, words))
   if (words !== query.value.trim()) return
-  results.replaceChildren(...pages.map(show))
+  results.replaceChildren(...pages.map(page => show(page, words)))
   status.textContent = count(pages.length, words)
 }

@@ -147,4 +147,4 @@ def on_post_build(config):
     """After the last language."""
     if not config.plugins["i18n"].building:
         Path(config.site_dir, "sitemap.xml.gz").unlink()  # no robot asks for it
-        search.index(config.site_dir)
+        search.index(config.site_dir, relative(ROOT / "languages/aliases.csv"))

@@ -3,20 +3,28 @@
 Pagefind knows words by their spaces, which 因果掩码, "l’attenzione" and `scores.masked_fill` lack. So it reads a copy
 of the pages that has one more space at each boundary of these, marked by a word joiner. theme/assets/find.js parts a
 query likewise, and takes the marked spaces out of what it shows.
+
+The copy has, too, what askers say and the page does not: their words in languages/aliases.csv, below the heading of the
+section that answers.
 """
 
+import html
 import json
 import re
 import subprocess
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from pagefind_bin import get_executable
 
 from tools.cells.source import SourceError
+from tools.glossary import read_rows
 from tools.site.body import GAP, change_text
 
-ARTICLE = re.compile(r"(<html\b[^>]*>).*?(<article\b[^>]* data-pagefind-body[^>]*>.*</article>)", re.S)
+ARTICLE = re.compile(
+    r'(<html\b[^>]* lang="([\w-]+)"[^>]*>).*?(<article\b[^>]* data-pagefind-body[^>]*>.*</article>)', re.S
+)
 # Pagefind would leave these out itself, and take longer.
 UNREAD = re.compile(r"<svg\b.*?</svg>|<wbr>|</?span\b[^>]*>", re.S)
 OUTPUT = re.compile(r'<div class="output .*?</div>', re.S)
@@ -32,15 +40,16 @@ SPACE = "\u2060 "
 TAG = re.compile("(<[^>]*>)")
 
 
-def index(site: Path | str) -> None:
-    """Index every built page that has a `data-pagefind-body`."""
-    output = Path(site, "pagefind")
+def index(site: Path | str, aliases: Path) -> None:
+    """Index every built page that has a `data-pagefind-body`, and below its headings their `aliases`."""
+    output, rows = Path(site, "pagefind"), read_rows(aliases)
     with TemporaryDirectory() as copy:
         for path in Path(site).rglob("*.html"):
             if page := ARTICLE.search(path.read_text("utf-8")):
                 spaced = Path(copy, path.relative_to(site))
                 spaced.parent.mkdir(parents=True, exist_ok=True)
-                spaced.write_text(page[1] + readable(page[2]), encoding="utf-8")
+                article = with_aliases(page[3], page[2], path.relative_to(site).parent.as_posix(), rows)
+                spaced.write_text(page[1] + readable(article), encoding="utf-8")
         command = [get_executable(), "--site", copy, "--output-path", output, "--exclude-selectors", ".headerlink"]
         done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
     if done.returncode:
@@ -49,6 +58,17 @@ def index(site: Path | str) -> None:
         unused.unlink()
     entry = output / "pagefind-entry.json"  # the only file whose order changes from run to run
     entry.write_text(json.dumps(json.loads(entry.read_text("utf-8")), sort_keys=True), encoding="utf-8")
+
+
+def with_aliases(article: str, language: str, path: str, rows: Iterable[Mapping[str, str]]) -> str:
+    """An article that has below each heading the words of its askers, in its own language or else in English."""
+    for row in rows:
+        slug, _, anchor = row["section"].partition("#")
+        if path.removeprefix(f"{language}/") == slug:
+            words = html.escape(row.get(language) or row["en"], quote=False)
+            before, heading, after = article.partition(f'<h2 id="{anchor}"')
+            article = before + heading + after.replace("</h2>", f'</h2><p data-pagefind-weight="6">{words}.</p>', 1)
+    return article
 
 
 def readable(article: str) -> str:
