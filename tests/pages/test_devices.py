@@ -23,6 +23,7 @@ NOT_HERE = {
     ("foundations/one-head", "solution"): "it makes a module and moves it, which no module on meta can",
     ("masks/multihead-attention", "equal"): "so does `plain_copy`",
     ("masks/transformer-layers", "equal"): "so does `copied`",
+    ("cache/kv-cache", "compile"): "it counts graphs, and a decorated function makes more of them",
     ("labs/what-it-costs", "measure"): "the timer of torch makes tensors on the default device",
 }
 CELLS = [
