@@ -25,6 +25,7 @@ ALLOWED_ON = {  # where another package is the subject, what torch warns of, or 
 WHOLE_CLASSES = {  # cells of up to 45 lines, since a class that is taken home cannot be cut into cells
     "position/rope": {"attention"},
     "cache/kv-cache": {"attention"},
+    "cache/grouped": {"attention"},
     "practice/capstone": {"attention"},
     "practice/museum": {"pieces"},  # the same class with each step in a method, for an exhibit to replace
 }
