@@ -173,7 +173,7 @@ def test_a_memory_is_projected_once_and_then_nothing_is_appended():
 
 def test_a_full_cache_refuses_a_token_and_keeps_what_it_has():
     cache, roles = PAGE.Cache(4), torch.randn(2, 3, 2, 3, 5)
-    keys, values = cache.add(*roles)
+    keys, values, _ = cache.add(*roles)
     with pytest.raises(ValueError, match="6 tokens, room for 4"):
         cache.add(*roles)
     assert cache.length == 3
