@@ -1,17 +1,22 @@
 """Rotary positions: both layouts against transformers, the way from one to the other, and rotations that are none."""
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 import torch.nn.functional as F
 import transformers
 from torch import nn
-from transformers import GlmConfig, GPTJConfig, GPTNeoXConfig, LlamaConfig
+from transformers import DeepseekV3Config, GlmConfig, GPTJConfig, GPTNeoXConfig, LlamaConfig, Mistral4Config
 from transformers.core_model_loading import PermuteForRope
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.cohere import modeling_cohere
 from transformers.models.deepseek_v3 import modeling_deepseek_v3
 from transformers.models.ernie4_5 import modeling_ernie4_5
 from transformers.models.gemma3 import modeling_gemma3
 from transformers.models.glm import modeling_glm
+from transformers.models.glm4_moe import modeling_glm4_moe
 from transformers.models.gpt_neox import modeling_gpt_neox
 from transformers.models.gptj import modeling_gptj
 from transformers.models.llama import modeling_llama
@@ -111,6 +116,7 @@ def test_deepseek_v3_takes_pairs():
         theirs = modeling_deepseek_v3.apply_rotary_pos_emb_interleave(queries, keys, *table(case, repeated=False))
         ours = [PAGE.rotate_pairs(one, case.positions[:, None], case.base) for one in (queries, keys)]
         p.close(ours[0] @ ours[1].mT, theirs[0] @ theirs[1].mT, 1e-3)
+        p.close(torch.cat([ours[0][..., ::2], ours[0][..., 1::2]], dim=-1), theirs[0], 1e-4)
 
     p.for_all(CASES, prove)
 
@@ -357,6 +363,32 @@ def test_rotate_part_is_that_of_gpt_neox_and_phi(model, name):
     torch.testing.assert_close(PARTIAL.rotate_part(heads, places, 4), theirs)
 
 
+def test_proportional_frequencies_are_counted_over_the_whole_head():
+    config = LlamaConfig(
+        head_dim=16,
+        rope_parameters={"rope_type": "proportional", "rope_theta": 1e4, "partial_rotary_factor": 0.25},
+    )
+    frequencies, _ = ROPE_INIT_FUNCTIONS["proportional"](config, "cpu")
+    rotated = PARTIAL.rotation_angles(torch.ones(1), 16, 1e4)[0, :2]
+    torch.testing.assert_close(frequencies, torch.cat([rotated, torch.zeros(6)]))
+
+
+def test_without_an_axis_for_heads_each_head_takes_the_positions_of_another_text():
+    heads, positions = torch.randn(3, 3, 5, 8, generator=torch.Generator().manual_seed(0)), torch.arange(15).view(3, 5)
+    wanted = [PAGE.rotate(heads[:, head], positions[head]) for head in range(3)]
+    torch.testing.assert_close(PAGE.rotate(heads, positions), torch.stack(wanted, dim=1))
+
+
+@pytest.mark.parametrize("turn", ["rotate", "rotate_pairs"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_rotations_compile_to_the_same_numbers_whatever_the_length(turn, dtype):
+    turn = getattr(PAGE, turn)
+    compiled = torch.compile(turn, backend="aot_eager", fullgraph=True, dynamic=True)
+    for T in (0, 1, 6):
+        heads = torch.randn(2, 3, T, 8, generator=torch.Generator().manual_seed(T)).to(dtype)
+        assert torch.equal(compiled(heads, torch.arange(T)), turn(heads, torch.arange(T)))
+
+
 # -- the claims of the page ----------------------------------------------------------------------
 
 
@@ -368,11 +400,32 @@ def test_torch_has_no_rotary_function():
 
 def test_each_of_these_models_rotates_halves_or_pairs_as_the_table_says():
     row = torch.arange(1.0, 9)
-    for model in (modeling_llama, modeling_mistral, modeling_qwen3, modeling_gemma3, modeling_gpt_neox, modeling_phi):
+    for model in (
+        modeling_llama,
+        modeling_mistral,
+        modeling_qwen3,
+        modeling_gemma3,
+        modeling_gpt_neox,
+        modeling_phi,
+        modeling_glm4_moe,
+    ):
         assert model.rotate_half(row).tolist() == [-5, -6, -7, -8, 1, 2, 3, 4]
     for model in (modeling_cohere, modeling_glm, modeling_ernie4_5):
         assert model.rotate_half(row).tolist() == [-2, 1, -4, 3, -6, 5, -8, 7]
     assert GPTJConfig().rotary_dim == 64
+    assert DeepseekV3Config().rope_interleave
+    assert Mistral4Config().rope_interleave
+
+
+def test_at_least_150_of_the_205_models_that_rotate_know_no_pairs():
+    """`::2` also cuts other things, so a folder without it and without the other names has halves alone."""
+    folders = [path for path in Path(transformers.models.__file__).parent.iterdir() if path.is_dir()]
+    sources = ["".join(path.read_text() for path in folder.glob("modeling_*.py")) for folder in folders]
+    rotate = [
+        source for source in sources if re.search(r"def (rotate_half|rotate_every_two|apply_rotary)\w*\(", source)
+    ]
+    pairs = re.compile(r"::2\]|def rotate_every_two|view_as_complex|def apply_rotary_pos_emb_interleave")
+    assert (len(rotate), sum(not pairs.search(source) for source in rotate) >= 150) == (205, True)
 
 
 def test_the_exponent_over_D_is_the_square_root_of_the_base():
@@ -429,7 +482,27 @@ def in_place(state, *counts):
 
 
 def renames(state, *counts):
-    return {name.removeprefix("0."): rows for name, rows in convert(state, *counts).items()}
+    return {name.partition(".")[2]: rows for name, rows in convert(state, *counts).items()}
+
+
+def one_layer(number):
+    def convert_layer(state, *counts):
+        return state | convert({name: rows for name, rows in state.items() if name.startswith(f"{number}.")}, *counts)
+
+    return convert_layer
+
+
+def takes_out(state, *counts):
+    found = convert(state, *counts)
+    for name in [name for name in state if "queries" in name]:
+        del state[name]
+    return found
+
+
+def adds_names(state, *counts):
+    found = convert(state, *counts)
+    state["converted"] = True
+    return found
 
 
 def changed(change):
@@ -460,7 +533,12 @@ WRONG = {
     "another dtype": changed(lambda name, rows: rows.float()),
     "from lists": changed(lambda name, rows: torch.tensor(rows.tolist(), dtype=rows.dtype)),
     "transposed": changed(lambda name, rows: rows.mT if rows.ndim == 2 else rows),
+    "always float64": changed(lambda name, rows: rows.double()),
     "in place": in_place,
+    "takes names out": takes_out,
+    "adds a name": adds_names,
+    "layer 0 alone": one_layer(0),
+    "layer 2 alone": one_layer(2),
     "the wrong way": lambda *given: convert(*given, back=PAGE.to_halves),
     "queries alone": lambda *given: convert(*given, layers=("to_queries",)),
     "keys alone": lambda *given: convert(*given, layers=("to_keys",)),
