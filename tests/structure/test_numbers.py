@@ -108,7 +108,7 @@ FROM_ELSEWHERE = {  # page: {a decimal that nothing here computes: where it come
     "labs/watch-alignment": {"0.05": "tests/labs/test_watch_alignment.py computes it", "0.39": "the same"},
     "verified": {"1.3": "the tolerance of the runner, in millionths"},
 }
-VERSION = re.compile(r"(?:Python|[tT]orch|transformers|attention|Llama|[Vv]ersion|section|since|CC BY)\s*$")
+VERSION = re.compile(r"(?:Python|[tT]orch|transformers|attention|Llama|GLM-|ERNIE|[Vv]ersion|section|since|CC BY)\s*$")
 
 
 def decimals(page: Page):
