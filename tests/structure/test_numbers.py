@@ -105,6 +105,7 @@ FROM_ELSEWHERE = {  # page: {a decimal that nothing here computes: where it come
     "masks/polarity": {"0.41": "an answer that tests/pages/masks/test_polarity.py computes"},
     "practice/capstone": {"0.5": "a rate that the probe does not take"},
     "practice/look-inside": {"97.12": "the report that the sentence links to"},
+    "labs/a-small-model-writes": {"2.07": "tests/labs/test_a_small_model_writes.py computes it"},
     "labs/watch-alignment": {"0.05": "tests/labs/test_watch_alignment.py computes it", "0.39": "the same"},
     "verified": {"1.3": "the tolerance of the runner, in millionths"},
 }

@@ -19,10 +19,11 @@ TABLE = ROOT / "languages/pictures.csv"
 WORDS = words_of_pictures(TABLE, "en")
 SAME_IN_EXPLORERS = {"it": {"attend", "bug", "ignore", "query", "shape", "window"}}  # the polarity is a fixed phrase
 SAME_IN_PICTURES = {
-    "it": {"decoder", "encoder", "query", "layer 1", "layer 2", "output", "token 0", "token 1", "token 2", "token 3"}
+    "it": {"decoder", "encoder", "query", "layer 1", "layer 2", "loss", "output", *(f"token {n}" for n in range(4))}
 }
 LABS = [slug for slug in SLUGS if slug.startswith("labs/")]
 KEPT = {
+    "labs/a-small-model-writes": "",
     "labs/break-it-find-it": "causality|padding|empty|batch|order|cross|state|modes|dtype|cache|gradient|sdpa",
     "labs/see-the-masks": "causal|padding|window|prefix|documents|lost|Your|journey|starts|with|one|step|<pad>",
     "labs/watch-alignment": "",
