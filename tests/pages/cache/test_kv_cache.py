@@ -1,13 +1,16 @@
 """KV cache: chunks of every size against the full pass, and against Llama and Mistral with their caches."""
 
 import copy
+import functools
 import inspect
 import itertools
+import re
 
 import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import strategies as st
+from torch._inductor.compile_fx import compile_fx
 from torch.nn.attention.bias import causal_lower_right
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, StaticCache
 
@@ -229,6 +232,25 @@ def test_what_does_not_fit_raises_and_leaves_the_cache_as_it_is():
         PAGE.Attention(10, 3)
     with pytest.raises(ValueError, match=r"^is_real must be boolean, not torch.int64$"):
         PAGE.Attention(8, 2)(torch.ones(3, 5, 8), is_real=torch.ones(3, 5).long())
+    for shape in (3, 4), (5,), (3, 1, 5):
+        with pytest.raises(ValueError, match=re.escape(f"is_real must be (B, 5), not {shape}")):
+            PAGE.Attention(8, 2)(torch.ones(3, 5, 8), is_real=torch.ones(shape) > 0)
+
+
+def test_a_rolling_cache_stays_as_it_is_when_a_call_fails():
+    cache = PAGE.RollingCache(9)
+    cache.add(*torch.ones(2, 3, 2, 4, 5))
+    with pytest.raises(RuntimeError, match="Expected size 3 but got size 2"):
+        cache.add(*torch.ones(2, 2, 2, 1, 5))
+    assert cache.add(*torch.ones(2, 3, 2, 1, 5))[2].tolist() == [0, 1, 2, 3, 4]
+
+
+@torch.no_grad()
+def test_a_window_of_0_is_no_window_and_an_empty_chunk_changes_nothing():
+    attention, inputs = PAGE.Attention(8, 2, window=0), torch.randn(3, 5, 8)
+    for cache in PAGE.Cache(5), PAGE.StaticCache(5), PAGE.RollingCache(9):
+        rows = [attention(chunk, cache) for chunk in inputs.split([0, 3, 0, 2], dim=1)]
+        torch.testing.assert_close(torch.cat(rows, dim=1), attention(inputs))
 
 
 def test_a_model_refuses_fewer_caches_than_layers():
@@ -357,6 +379,26 @@ def test_keys_are_rotated_before_they_are_kept():
     assert torch.equal(cache.keys, PAGE.rotate(keys, torch.arange(5), 100.0))
 
 
+@pytest.mark.parametrize("marked", [False, True])
+@torch.no_grad()
+def test_a_static_cache_fits_a_cuda_graph_once_its_addresses_are_marked(marked):
+    allowed = []
+
+    def inner(graph, inputs, static_input_idxs=(), **_):
+        nodes = graph.graph.find_nodes(op="placeholder")
+        copied = [nodes.index(node.args[0]) for node in graph.graph.nodes if "copy_." in str(node.target)]
+        allowed.append(len(copied) == 3 and set(copied) <= set(static_input_idxs))
+        return graph.forward
+
+    layer, cache = PAGE.Attention(8, 2, base=100.0), PAGE.StaticCache(5)
+    layer(torch.ones(3, 4, 8), cache)
+    for tensor in (cache.keys, cache.values, cache.length) if marked else ():
+        torch._dynamo.mark_static_address(tensor)
+    backend = functools.partial(compile_fx, inner_compile=inner)
+    torch.compile(layer, backend=backend, fullgraph=True)(torch.ones(3, 1, 8), cache)
+    assert allowed == [marked]
+
+
 @torch.no_grad()
 def test_transformers_says_what_the_page_says_of_it():
     theirs, _, tokens = both()
@@ -436,6 +478,36 @@ def by_adding(cache, order, length):
     return other
 
 
+def in_default_dtype(cache, order, length):
+    return fork(cache, order, length, lambda tensor: torch.zeros(len(order), *tensor.shape[1:]).copy_(tensor[order]))
+
+
+def cut_before_it_raises(cache, order, length):
+    old, cache.length = cache.length, length
+    if not 0 < length <= old:
+        raise ValueError("no such length")
+    cache.length = old
+    return fork(cache, order, length)
+
+
+def copied_late(cache, order, length):
+    class Late(PAGE_CACHE):
+        def add(self, keys, values):
+            if not hasattr(self, "keys"):
+                self.keys, self.values = cache.keys[order], cache.values[order]
+            return super().add(keys, values)
+
+    other = Late(fork(cache, order, length).max_tokens)
+    other.length = length
+    return other
+
+
+def rolling(cache, order, length):
+    other, copy = PAGE.RollingCache(cache.max_tokens), fork(cache, order, length)
+    other.add(copy.keys[:, :, :length], copy.values[:, :, :length])
+    return other
+
+
 def is_all(cache, order):
     return order.tolist() == list(range(len(cache.keys)))
 
@@ -467,6 +539,16 @@ WRONG = {
         keys=lambda c, order, n: lambda tensor: tensor if is_all(c, order) else tensor[order]
     ),
     "heads for texts": changed(keys=lambda c, order, n: lambda tensor: tensor[:, order % tensor.shape[1]]),
+    "a view of one text": changed(
+        keys=lambda c, order, n: lambda tensor: tensor[order[0] : order[0] + 1] if len(order) == 1 else tensor[order]
+    ),
+    "one text without its axis": changed(keys=lambda c, order, n: lambda tensor: tensor[order.squeeze()]),
+    "the default dtype": in_default_dtype,
+    "copied late": copied_late,
+    "rolling": rolling,
+    "less room": changed(room=lambda cache, order, length: length + 2),
+    "cut before it raises": cut_before_it_raises,
+    "no error below 0": with_length(lambda cache, length: not length or length > cache.length),
     "no error for 0": with_length(lambda cache, length: length > cache.length),
     "no error above": with_length(lambda cache, length: length < 1),
     "no error": with_length(lambda cache, length: False),
