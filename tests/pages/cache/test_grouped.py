@@ -87,18 +87,18 @@ def test_a_call_changes_nothing():
     p.stateless(lambda case: (case.attention, [case.inputs], [-case.inputs]), drawn())
 
 
-def test_a_whole_text_needs_no_mask_and_a_step_has_one(monkeypatch):
-    sdpa, masks = F.scaled_dot_product_attention, []
+def test_neither_a_whole_text_nor_a_step_has_a_mask(monkeypatch):
+    sdpa, calls = F.scaled_dot_product_attention, []
 
-    def noted(queries, keys, values, mask, **options):
-        masks.append(None if mask is None else mask.shape)
-        return sdpa(queries, keys, values, mask, **options)
+    def noted(*roles, **options):
+        calls.append(options)
+        return sdpa(*roles, **options)
 
     monkeypatch.setattr(F, "scaled_dot_product_attention", noted)
     attention, cache = PAGE.Attention(8, 4, 2), PAGE.Cache(6)
     for T in (5, 1):
         attention(torch.ones(3, T, 8), cache)
-    assert masks == [None, (1, 6)]
+    assert calls == [{"enable_gqa": True, "is_causal": True}, {"enable_gqa": True}]
 
 
 def test_large_scores_stay_finite():

@@ -182,27 +182,34 @@ def test_gradients_pass_through_the_rolling_cache():
 # -- what the caches and classes promise ---------------------------------------------------------
 
 
-@pytest.fixture
-def sdpa_calls(monkeypatch):
-    calls, sdpa = [], F.scaled_dot_product_attention
+def mask_of(monkeypatch, call):
+    """What the last call of SDPA was told of a mask: its shape, whether it is causal, or nothing."""
+    sdpa, told = F.scaled_dot_product_attention, []
 
-    def recorded(*given, **options):
-        calls.append((given[3], options["is_causal"]))
-        return sdpa(*given, **options)
+    def recorded(*roles, **options):
+        told.append({name: getattr(value, "shape", value) for name, value in options.items()})
+        return sdpa(*roles, **options)
 
-    monkeypatch.setattr(F, "scaled_dot_product_attention", recorded)
-    return calls
+    with monkeypatch.context() as patch, torch.no_grad():
+        patch.setattr(F, "scaled_dot_product_attention", recorded)
+        call()
+    return told[-1]
 
 
-def test_without_pads_and_window_a_first_call_takes_the_fused_causal_path(sdpa_calls):
-    attention, inputs = PAGE.Attention(8, 2), torch.ones(3, 5, 8)
-    with torch.no_grad():
-        attention(inputs)
-        attention(inputs[:, :4], cache := PAGE.Cache(5))
-        attention(inputs[:, 4:], cache)
-        attention(inputs, is_real=torch.ones(3, 5) > 0)
-    assert sdpa_calls[:2] == [(None, True)] * 2
-    assert [(mask.shape[-2:], causal) for mask, causal in sdpa_calls[2:]] == [((1, 5), False), ((5, 5), False)]
+def test_a_whole_text_and_a_step_have_no_mask_and_all_else_has_one(monkeypatch):
+    inputs, causal, none = torch.ones(3, 6, 8), {"is_causal": True}, {}
+
+    def told(sizes, make_cache=lambda: PAGE.Cache(6), window=None, is_real=None):
+        attention, cache = PAGE.Attention(8, 2, window=window), make_cache()
+        parts = inputs[:, : sum(sizes)].split(sizes, dim=1)
+        return mask_of(monkeypatch, lambda: [attention(part, cache, is_real) for part in parts])
+
+    assert mask_of(monkeypatch, lambda: PAGE.Attention(8, 2)(inputs)) == told([4]) == told([1]) == causal
+    assert told([4, 1]) == told([4, 1, 1]) == none
+    assert told([4, 2]) == {"attn_mask": (2, 6)}
+    assert told([4, 1], is_real=torch.ones(3, 6) > 0) == {"attn_mask": (3, 1, 1, 5)}
+    assert told([4, 1], window=3) == {"attn_mask": (1, 5)}
+    assert told([4, 1], lambda: PAGE.StaticCache(9)) == {"attn_mask": (1, 9)}
 
 
 def test_a_cache_allocates_once_and_a_rolling_one_keeps_no_more_than_it_needs():
