@@ -27,6 +27,10 @@ def lab(cell, old, new):
     return p.page_code(SLUG, "train", bug=(cell, {old: new}))
 
 
+def without_a_mask():
+    return lab("visible", 'return {"is_causal": True}', "return {}")
+
+
 def end(losses):
     return sum(losses[-20:]) / 20
 
@@ -51,10 +55,11 @@ def test_another_seed_tells_the_same():
     assert 0 < end(losses) - LEAK.smallest < 0.02
     assert right(LEAK, model).all()
 
-    leaky, losses = LEAK.train(LEAK.NoPlaces, seed=0)
+    code = without_a_mask()
+    leaky, losses = code.train(seed=0)
     assert end(losses) < 0.01
-    assert not right(LEAK, leaky).all(dim=1).any()
-    assert right(LEAK, leaky).double().mean() < 0.25
+    assert not right(code, leaky).all(dim=1).any()
+    assert right(code, leaky).double().mean() < 0.25
 
     unordered, losses = LEAK.train(seed=0, base=None)
     assert ORDER_UNKNOWN < end(losses) < 1.8
@@ -64,14 +69,13 @@ def test_another_seed_tells_the_same():
 
 
 def test_held_out_lines_go_through_the_same_mask_and_show_nothing():
-    logits = LEAK.leaky(LEAK.asked[:, :-1], [LEAK.NoPlaces(14)])
-    assert F.cross_entropy(logits.mT, LEAK.asked[:, 1:]) < 0.01
+    code = without_a_mask()
+    assert F.cross_entropy(code.model(code.asked[:, :-1]).mT, code.asked[:, 1:]) < 0.01
 
 
-def test_without_the_window_the_same_cache_does_no_harm():
-    model = LEAK.Decoder(12, 1, 32, 64, num_heads=4, num_kv_heads=2, base=100.0)
-    tokens = LEAK.asked[:, :-1]
-    p.close(model(tokens, [LEAK.NoPlaces(14)]), model(tokens))
+def test_the_right_mask_is_back_after_the_leak():
+    assert LEAK.choose_mask is LEAK.right_mask
+    p.close(LEAK.model(LEAK.asked[:, :7]), LEAK.model(LEAK.asked)[:, :7])
 
 
 def test_lines_of_its_own_are_right():
@@ -83,7 +87,7 @@ def test_lines_of_its_own_are_right():
 
 
 def test_a_window_of_seven_is_enough_and_one_of_six_is_not():
-    enough, short = (lab("train", '"window": 15', f'"window": {window}') for window in (7, 6))
+    enough, short = (lab("train", '"window": None', f'"window": {window}') for window in (7, 6))
     assert right(enough, enough.model).all()
     assert not right(short, short.model).all(dim=1).any()
     assert abs(end(short.losses) - (12 * math.log(10) + 2 * math.log(2)) / 14) < 0.01
