@@ -261,8 +261,7 @@ def test_greedy_text_is_that_of_transformers():
 def test_a_drawn_text_has_the_weights_of_the_softmax_at_that_temperature():
     """One token for each of many equal texts, and again with a smaller temperature."""
     decoder = decoder_like()
-    for parameter in decoder.to_logits.parameters():
-        nn.init.normal_(parameter)
+    nn.init.normal_(decoder.to_logits.weight, std=0.2)
     text = TOKENS[:1, :4].expand(20_000, -1)
     with torch.no_grad():
         logits = decoder(text[:1])[0, -1]
@@ -273,8 +272,9 @@ def test_a_drawn_text_has_the_weights_of_the_softmax_at_that_temperature():
         torch.testing.assert_close(share.double(), (logits / temperature).softmax(dim=-1), rtol=0, atol=0.02)
 
 
-def test_write_takes_no_token_and_leaves_no_gradient():
+def test_write_takes_no_token_and_draws_at_temperatures_above_0_alone():
     decoder = decoder_like()
+    assert torch.equal(PAGE.write(decoder, TOKENS, 4, -1.0), PAGE.write(decoder, TOKENS, 4))
     assert torch.equal(PAGE.write(decoder, TOKENS, 0), TOKENS)
     assert PAGE.write(decoder, TOKENS, 2).shape == (3, 11)
 
@@ -409,11 +409,29 @@ def grouped(queries, keys, values, visible, rows=None, order=(0, 1, 2, 3, 4), **
     return context.reshape(B, H, Tq, -1)
 
 
-def by_einsum(queries, keys, values, visible):
+def by_einsum(queries, keys, values, visible, hidden=-torch.inf, product="bngts,bnsd->bngtd"):
     split = queries.unflatten(1, (keys.shape[1], -1))
     scores = torch.einsum("bngtd,bnsd->bngts", split, keys) / queries.shape[-1] ** 0.5
-    weights = scores.masked_fill(~visible, -torch.inf).softmax(dim=-1)
-    return torch.einsum("bngts,bnsd->bngtd", weights, values).flatten(1, 2)
+    weights = scores.masked_fill(~visible, hidden).softmax(dim=-1)
+    return torch.einsum(product, weights, values).flatten(1, 2)
+
+
+def values_copied(queries, keys, values, visible):
+    copies = values[:, :, None].repeat(1, 1, queries.shape[1] // keys.shape[1], 1, 1)
+    return by_einsum(queries, keys, copies, visible, product="bngts,bngsd->bngtd")
+
+
+def copied_without_gradients(queries, keys, values, visible):
+    with torch.no_grad():
+        copies = [role.repeat_interleave(queries.shape[1] // role.shape[1], dim=1) for role in (keys, values)]
+    return F.scaled_dot_product_attention(queries, *copies, visible)
+
+
+def by_view(queries, keys, values, visible):
+    """Heads that `split` has cut are not contiguous."""
+    rows = queries.view(len(queries), keys.shape[1], -1, queries.shape[-1])
+    context = F.scaled_dot_product_attention(rows, keys, values, visible.repeat(queries.shape[1] // keys.shape[1], 1))
+    return context.view(*queries.shape[:3], -1)
 
 
 def head_by_head(queries, keys, values, visible):
@@ -473,6 +491,10 @@ WRONG = {
     "no gradient": lambda *given: grouped(*given).detach(),
     "the mask turned in place": in_place,
     "right for the first sizes": fixed,
+    "values alone copied": values_copied,
+    "copied without gradients": copied_without_gradients,
+    "a finite mask": lambda *given: by_einsum(*given, hidden=-1e9),
+    "a view of the queries": by_view,
     "on the default device": lambda q, k, v, m: grouped(q, k, v, m.to(torch.get_default_device())),
 }
 
