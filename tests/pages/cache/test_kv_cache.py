@@ -1,7 +1,6 @@
 """KV cache: chunks of every size against the full pass, and against Llama and Mistral with their caches."""
 
 import copy
-import functools
 import inspect
 import itertools
 import re
@@ -10,7 +9,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import strategies as st
-from torch._inductor.compile_fx import compile_fx
 from torch.nn.attention.bias import causal_lower_right
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, StaticCache
 
@@ -384,26 +382,6 @@ def test_keys_are_rotated_before_they_are_kept():
         attention(inputs, cache)
         keys = attention.split(attention.to_keys(inputs))
     assert torch.equal(cache.keys, PAGE.rotate(keys, torch.arange(5), 100.0))
-
-
-@pytest.mark.parametrize("marked", [False, True])
-@torch.no_grad()
-def test_a_static_cache_fits_a_cuda_graph_once_its_addresses_are_marked(marked):
-    allowed = []
-
-    def inner(graph, inputs, static_input_idxs=(), **_):
-        nodes = graph.graph.find_nodes(op="placeholder")
-        copied = [nodes.index(node.args[0]) for node in graph.graph.nodes if "copy_." in str(node.target)]
-        allowed.append(len(copied) == 3 and set(copied) <= set(static_input_idxs))
-        return graph.forward
-
-    layer, cache = PAGE.Attention(8, 2, base=100.0), PAGE.StaticCache(5)
-    layer(torch.ones(3, 4, 8), cache)
-    for tensor in (cache.keys, cache.values, cache.length) if marked else ():
-        torch._dynamo.mark_static_address(tensor)
-    backend = functools.partial(compile_fx, inner_compile=inner)
-    torch.compile(layer, backend=backend, fullgraph=True)(torch.ones(3, 1, 8), cache)
-    assert allowed == [marked]
 
 
 @torch.no_grad()
