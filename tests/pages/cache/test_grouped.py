@@ -163,6 +163,19 @@ def test_repeat_kv_is_that_of_transformers():
     p.for_all(cases, prove)
 
 
+def test_the_gradient_of_a_key_head_is_the_sum_over_its_group():
+    def prove(case):
+        queries = case.randn(case.B, case.Hkv * case.groups, case.T, case.D)
+        shared = [case.randn(case.B, case.Hkv, case.T, case.D).requires_grad_() for _ in range(2)]
+        copies = [head.detach().repeat_interleave(case.groups, dim=1).requires_grad_() for head in shared]
+        contexts = F.scaled_dot_product_attention(queries, *shared, enable_gqa=True)
+        of_copies = torch.autograd.grad(F.scaled_dot_product_attention(queries, *copies).sin().sum(), copies)
+        for mine, theirs in zip(torch.autograd.grad(contexts.sin().sum(), shared), of_copies):
+            p.close(mine, theirs.unflatten(1, (case.Hkv, case.groups)).sum(dim=2))
+
+    p.for_all(p.sizes(B=3, Hkv=3, T=4, D=3, groups=3), prove)
+
+
 @pytest.mark.parametrize(("H", "Hkv", "differs"), [(6, 6, False), (6, 3, True), (6, 2, True), (6, 1, False)])
 def test_the_tile_order_is_wrong_unless_there_is_one_key_head_or_one_for_each(H, Hkv, differs):
     case = p.seeded({"seed": H + Hkv})
