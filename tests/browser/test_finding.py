@@ -42,12 +42,21 @@ def test_from_the_search_to_the_cell_that_uses_a_name(tab):
     expect(opened.locator("#cell-buffer")).to_be_in_viewport()
 
 
-def test_the_index_does_not_stand_before_the_pages_that_explain(tab):
-    opened = tab.open("foundations/causal/")
-    search(opened, "causal mask")
+@pytest.mark.parametrize(
+    ("prefix", "words", "named"),
+    [
+        ("", "causal mask", "foundations/causal/"),
+        ("it/", "maschera causale", "it/foundations/causal/"),
+        ("zh/", "因果掩码", "zh/foundations/causal/"),
+        ("", "kv cache", "cache/kv-cache/"),
+    ],
+)
+def test_a_page_of_that_name_is_first_and_the_index_not_before_the_pages_that_explain(tab, prefix, words, named):
+    opened = tab.open(f"{prefix}foundations/causal/")
+    search(opened, words)
     expect(opened.locator(".search__page").first).to_be_visible()
-    assert results(opened)[0] == "foundations/causal/"
-    assert not {"symbols/", "map/"} & set(results(opened)[:5])
+    assert results(opened)[0] == named
+    assert not {f"{prefix}symbols/", f"{prefix}map/"} & set(results(opened)[:5])
 
 
 # --- languages ------------------------------------------------------------------------------------

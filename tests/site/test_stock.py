@@ -65,4 +65,4 @@ def test_every_lab_shows_its_cells_their_outputs_and_its_figures(tmp_path):
         notebook = json.loads((site.ROOT / f"docs/{lab.language}/{lab.slug}.ipynb").read_text("utf-8"))
         outputs = [output for cell in notebook["cells"] for output in cell.get("outputs", [])]
         assert len(figures) == sum("image/svg+xml" in output.get("data", {}) for output in outputs) > 0
-    assert len(labs) == 12
+    assert len(labs) == 15

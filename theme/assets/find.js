@@ -103,6 +103,12 @@ function ranked({ raw_content, sub_results }, words) {
   return sub_results.map((section, at) => [scores[at], section]).sort(([a], [b]) => b - a).map(([, section]) => section)
 }
 
+// Whether a page has the name that is asked for; what stands behind a colon or in brackets is no part of it.
+function named({ meta }, words) {
+  const [name] = joined(meta.title).split(/[:：(（]/)
+  return beginnings(name).join(" ") === beginnings(words).join(" ")
+}
+
 // A page, and the three of its sections that answer best.
 function show(page, words) {
   const isTop = ({ title }) => title === page.meta.title
@@ -129,7 +135,8 @@ export async function find() {
   const found = await look(words)
   if (!found) return
   const data = await Promise.all(found.map(result => result.data()))
-  const pages = data.filter(page => agrees(page, words))
+  const known = data.filter(page => agrees(page, words))
+  const pages = [...known.filter(page => named(page, words)), ...known.filter(page => !named(page, words))]
   if (words !== query.value.trim()) return
   results.replaceChildren(...pages.map(page => show(page, words)))
   status.textContent = count(pages.length, words)
