@@ -135,8 +135,7 @@ export async function find() {
   const found = await look(words)
   if (!found) return
   const data = await Promise.all(found.map(result => result.data()))
-  const known = data.filter(page => agrees(page, words))
-  const pages = [...known.filter(page => named(page, words)), ...known.filter(page => !named(page, words))]
+  const pages = data.filter(page => agrees(page, words)).sort((a, b) => named(b, words) - named(a, words))
   if (words !== query.value.trim()) return
   results.replaceChildren(...pages.map(page => show(page, words)))
   status.textContent = count(pages.length, words)
