@@ -19,22 +19,9 @@ SLUG = "cache/kv-cache"
 PAGE, SOLUTION = (p.page_code(SLUG, cell) for cell in ("in-torch", "solution"))
 PAGE_BYTES = p.page_code(SLUG, "bytes").models
 RINGS = p.page_code(SLUG, "ring-leak")
+FROM_LLAMA = p.page_code("cache/grouped", "load").from_llama
 SIZES = {"vocab_size": 11, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2}
 SIZES |= {"num_attention_heads": 4, "num_key_value_heads": 4, "max_position_embeddings": 64}
-NAMES = {
-    "model.embed_tokens": "embed",
-    "self_attn.q_proj": "attention.to_queries",
-    "self_attn.k_proj": "attention.to_keys",
-    "self_attn.v_proj": "attention.to_values",
-    "self_attn.o_proj": "attention.to_output",
-    "mlp.gate_proj": "to_gate",
-    "mlp.up_proj": "to_hidden",
-    "mlp.down_proj": "to_stream",
-    "post_attention_layernorm": "norm_2",
-    "input_layernorm": "norm_1",
-    "lm_head": "to_logits",
-    "model.": "",
-}
 
 
 def both(window=None):
@@ -44,13 +31,9 @@ def both(window=None):
         theirs = LlamaForCausalLM(LlamaConfig(**SIZES))
     else:
         theirs = MistralForCausalLM(MistralConfig(**SIZES, sliding_window=window))
-    theirs, state = theirs.eval().double(), {}
-    for name, tensor in theirs.state_dict().items():
-        for old, new in NAMES.items():
-            name = name.replace(old, new)
-        state[name] = tensor
+    theirs = theirs.eval().double()
     ours = PAGE.make_decoder(window).double()
-    ours.load_state_dict(state)
+    ours.load_state_dict(FROM_LLAMA(theirs.state_dict()))
     return theirs, ours, PAGE.tokens
 
 
