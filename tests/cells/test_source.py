@@ -39,19 +39,20 @@ def test_cells_are_read_in_order_with_their_lines(snippet):
         ("measures: how long it takes", {"measures": "how long it takes"}),
         ("rows and columns: a <pad>", {"rows": ("a", "<pad>"), "columns": ("a", "<pad>")}),
         ("rows: a b; columns: c; needs cuda: why", {"rows": ("a", "b"), "columns": ("c",), "why": "why"}),
+        ("wrong: y = x; right: = 1; wrong: z =", {"wrong": (2, 3), "right": (1,)}),
     ],
 )
-def test_a_cell_says_what_it_needs_and_measures_and_how_its_rows_are_named(snippet, mark, said):
-    [cell] = read_cells(snippet(SETUP.replace("] -->", f"] {mark} -->", 1)))
+def test_a_cell_says_what_it_needs_and_measures_how_its_rows_are_named_and_which_lines_are_wrong(snippet, mark, said):
+    [cell] = read_cells(snippet(SETUP.replace("] -->", f"] {mark} -->", 1).replace("x = 1\n", "x = 1\ny = x\nz = x\n")))
     assert {name: getattr(cell, name) for name in said} == said
     assert cell.shared is ("needs" not in mark and "measures" not in mark)
 
 
-def test_names_change_no_digest(snippet):
+def test_names_and_marked_lines_change_no_digest(snippet):
     """So none changes a record of what was run."""
-    named = FILE.replace("[start:show]", "[start:show] rows: a b; columns: c")
+    named = FILE.replace("[start:show]", "[start:show] rows: a b; columns: c; wrong: print")
     plain, cells = read_cells(snippet(FILE)), read_cells(snippet(named))
-    assert cells[1].rows
+    assert (cells[1].rows, cells[1].wrong) == (("a", "b"), (1,))
     assert digest(cells, cells[1]) == digest(plain, plain[1])
 
 
@@ -108,6 +109,13 @@ MALFORMED = {
     "a mark without a space": ("--8<-- [start:show]", "--8<--[start:show]", 7, "neither a whole cell"),
     "an end of another cell": ("[end:setup]", "[end:set-up]", 1, "neither a whole cell"),
     "a need without a reason": ("[start:show]", "[start:show] needs cuda", 7, "the mark says 'needs cuda'; it may say"),
+    "a line that is gone": ("[start:show]", "[start:show] wrong: print(y)", 7, "quotes 'print(y)', which no lines of"),
+    "a piece of two lines": (
+        "setup] -->\n```python\n",
+        "setup] right: x -->\n```python\nx = 2\n",
+        1,
+        "2 lines of the cell",
+    ),
     "a name used twice": (LATER, LATER.replace("later", "show"), 17, "a second cell is named 'show'"),
     "a fence that would be skipped": ("```python\nprint", "```py\nprint", 7, "neither a whole cell"),
     "a skip mark": ("```python", "<!--pytest.mark.skip-->\n```python", 1, "neither a whole cell"),

@@ -137,6 +137,7 @@ def test_a_picture_becomes_part_of_the_page_and_keeps_its_name(tmp_path):
 
 
 WORDS = {"output": 'the "output"', "rows": "rows: {names}", "columns": "columns: {names}"}
+WORDS |= {"wrong": 'the "bug":', "right": "the fix:"}
 SHARED = "<!-- --8<-- [start:data] -->\n```python\nx = 1 < 2\n```\n<!-- --8<-- [end:data] -->\n"
 SHOWN = "<!-- --8<-- [start:{}] -->\n```python\n{}\n```\n{}\n```text\n{}\n```\n<!-- --8<-- [end:{}] -->\n"
 
@@ -187,6 +188,16 @@ def test_two_cells_with_the_same_output_have_their_own_names(drawn):
     html = drawn('--8<-- "a/b.md:one"\n\n--8<-- "a/b.md:two"\n', parts)
     said = "the &quot;output&quot;"
     assert re.findall('aria-label="(.*?)"', html) == [said, f"{said} · rows: &lt;pad&gt; · columns: b c"]
+
+
+def test_the_marked_lines_of_a_cell_are_marked_with_their_words(drawn):
+    code = SHARED.replace("x = 1 < 2", "y = 3\n\nprint()\nx = 1 < 2")
+    marked = code.replace("data] -->", "data] wrong: print; right: 1 < 2 -->", 1)
+    html = drawn('--8<-- "a/b.md:data"\n\n```python\nprint()\n```\n', [marked])
+    assert re.findall(r"<mark(.*?)>(.*\n)</mark>", re.sub("</?span.*?>", "", html)) == [
+        (' class="wrong" data-says="the &quot;bug&quot;:"', "print()\n"),
+        (' class="right" data-says="the fix:"', "x = 1 &lt; 2\n"),
+    ]
 
 
 def test_a_cell_that_markdown_takes_for_code_is_named_with_its_line(drawn):

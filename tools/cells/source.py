@@ -33,6 +33,12 @@ A cell that prints a matrix may name its rows and columns there, one word each, 
 
     <!-- --8<-- [start:weights] rows and columns: Your journey starts -->
     <!-- --8<-- [start:map] rows: because he bought; columns: weil er kaufte; needs cuda: why -->
+
+A cell that shows a bug quotes there a piece of its wrong line, and one that shows the fix a piece of the right line,
+for the page to mark it; no other line of the cell has that piece:
+
+    <!-- --8<-- [start:leak] wrong: softmax(-2) -->
+    <!-- --8<-- [start:both] wrong: softmax(-2); right: softmax(-1) -->
 """
 
 import difflib
@@ -54,7 +60,7 @@ CELL = re.compile(
 (?P<output>{LINES})```
 )?<!-- --8<-- \[end:(?P=name)\] -->|.+"""
 )
-SAYING = re.compile(r"(rows and columns|rows|columns|measures|needs (\w+)): (\S.*)")
+SAYING = re.compile(r"(rows and columns|rows|columns|measures|wrong|right|needs (\w+)): (\S.*)")
 INCLUDE = re.compile(r'( *)--8<-- "([\w/-]+)\.md:([a-z][a-z0-9-]*)"')
 Reader = Callable[[Path], str]
 
@@ -69,7 +75,8 @@ class Cell:
 
     `needs` is the device that it needs, "" where every device will do, and `why` the reason. `measures` is why its
     figures differ from machine to machine, "" where they do not. `rows` and `columns` are the names of those of the
-    matrices that it prints, where it gives them; `path` is the file in which it is written.
+    matrices that it prints, where it gives them; `wrong` and `right` are the lines that the page marks, counted from 1;
+    `path` is the file in which it is written.
     """
 
     name: str
@@ -81,6 +88,8 @@ class Cell:
     rows: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     measures: str = ""
+    wrong: tuple[int, ...] = ()
+    right: tuple[int, ...] = ()
     path: str = ""
 
     @property
@@ -95,6 +104,10 @@ class Cell:
     @property
     def names(self) -> dict[str, tuple[str, ...]]:
         return {"rows": self.rows, "columns": self.columns}
+
+    @property
+    def marks(self) -> dict[str, tuple[int, ...]]:
+        return {"wrong": self.wrong, "right": self.right}
 
 
 @dataclass(frozen=True)
@@ -157,7 +170,7 @@ def parts_of(path, text):
     for match in CELL.finditer(text):
         line = text.count("\n", 0, match.start()) + 1
         if match["name"]:
-            said = said_by(match["mark"], f"{path}:{line}")
+            said = said_by(match["mark"], match["code"], f"{path}:{line}")
             cell = Cell(match["name"], match["code"], match["output"], line + 1, path=str(path), **said)
             found.append((line, cell))
         elif include := INCLUDE.fullmatch(match[0]):
@@ -170,22 +183,36 @@ def parts_of(path, text):
     return tuple(found)
 
 
-def said_by(mark, where):
+def said_by(mark, code, where):
     """What a first mark says behind the name, as arguments of `Cell`."""
     said = {}
     for saying in mark.split("; ") if mark else []:
         if not (match := SAYING.fullmatch(saying)):
             raise SourceError(
                 f"{where}: the mark says {saying!r}; it may say 'needs cuda: why', 'measures: why', 'rows: a b', "
-                "'columns: c d' or 'rows and columns: a b', with '; ' between them"
+                "'columns: c d', 'rows and columns: a b', 'wrong: a piece of a line' or 'right: a piece of a line', "
+                "with '; ' between them"
             )
         if match[2]:
             said |= {"needs": match[2], "why": match[3]}
         elif match[1] == "measures":
             said["measures"] = match[3]
+        elif match[1] in ("wrong", "right"):
+            said[match[1]] = (*said.get(match[1], ()), line_with(match[3], code, where))
         else:
             said |= dict.fromkeys(match[1].split(" and "), tuple(match[3].split()))
     return said
+
+
+def line_with(piece, code, where):
+    """The number of the line of a cell that has this piece; `SourceError` where it is not exactly one."""
+    found = [number for number, line in enumerate(split_lines(code), start=1) if piece in line]
+    if len(found) != 1:
+        raise SourceError(
+            f"{where}: the mark quotes {piece!r}, which {len(found) or 'no'} lines of the cell have; "
+            "quote a piece that the line to be marked alone has"
+        )
+    return found[0]
 
 
 def program_cells(cells: Sequence[Cell], cell: Cell) -> list[Cell]:

@@ -68,12 +68,20 @@ class Fences:
         """A block as HTML."""
         if language == "python" and self.cells and same(self.cells[0].code, source):
             self.above = cell = self.cells.popleft()
-            code = block(source, language).replace('">', f'" id="cell-{cell.name}">', 1)
+            code = block(source, language, self.marks(cell)).replace('">', f'" id="cell-{cell.name}">', 1)
             return code if cell.output else code + self.below(cell)
         if language == "text" and self.above and same(self.above.output, source):
             cell, self.above = self.above, None
             return output(cell, self.text) + self.below(cell)
         return block(source, language)
+
+    def marks(self, cell: Cell) -> tuple[tuple[int, str], ...]:
+        """The marked lines of a cell, and what begins each; the style sheet shows the sign and says the words."""
+        return tuple(
+            (line, f'<mark class="{kind}" data-says="{html.escape(self.text[kind])}">')
+            for kind, lines in cell.marks.items()
+            for line in lines
+        )
 
     def below(self, cell: Cell) -> str:
         """Where a cell ran, if that is said of it."""
@@ -94,13 +102,19 @@ def refuse_undrawn(body: str, path: Path, cells: Sequence[Cell]) -> None:
 
 
 @functools.cache
-def block(source: str, language: str) -> str:
-    """A block of code as HTML, without a span around each name, operator and bracket: they have the colour of text."""
+def block(source: str, language: str, marks: Sequence[tuple[int, str]] = ()) -> str:
+    """A block of code as HTML, without a span around each name, operator and bracket: they have the colour of text.
+
+    `marks` are numbers of lines, from 1, and the tag that begins each.
+    """
     try:
         lexer = get_lexer_by_name(language)
     except ClassNotFound:
         language, lexer = "text", TextLexer()
-    code = PLAIN_TOKEN.sub(r"\1", highlight(source, lexer, FORMATTER))
+    lines = PLAIN_TOKEN.sub(r"\1", highlight(source, lexer, FORMATTER)).splitlines(keepends=True)
+    for number, tag in marks:
+        lines[number - 1] = f"{tag}{lines[number - 1]}</mark>"
+    code = "".join(lines)
     return f'<div class="language-{language} highlight"><pre><span></span><code>{code}</code></pre></div>'
 
 
