@@ -197,6 +197,10 @@ def test_a_query_is_dragged_and_shared_by_its_address(tab):
     expect(explorer.get_by_role("status")).to_have_text(sentence)
     drag(opened, "k3", (9, 9))
     expect(explorer.get_by_label("k3 x")).to_have_value("2.0")
+    temperature = explorer.get_by_label(said["temperature"])
+    temperature.press("ArrowRight")
+    expect(temperature).to_have_attribute("aria-valuetext", "1.4142")
+    expect(explorer.locator("output")).to_have_text("1.4142")
 
 
 def test_a_number_that_the_plane_cannot_show_changes_nothing(tab):
@@ -234,22 +238,54 @@ def test_a_bug_is_chosen_and_a_token_nudged_by_mouse_and_shared_by_its_address(t
 @pytest.mark.parametrize(
     ("name", "label", "keys", "state"),
     [
-        ("mask-painter", "pads", "Home Tab Tab Tab ArrowDown ArrowRight Space", "pattern=hand&pads=0&cells=820e3cfbf"),
-        ("one-query", "temperature", "ArrowRight", "temperature=0.5"),
-        ("leak-meter", "bug", "Home Tab Tab ArrowRight ArrowRight", "bug=none&token=padding-1"),
+        (
+            "mask-painter",
+            "pads",
+            "Home Tab Tab Tab Tab Tab ArrowDown ArrowRight Space",
+            "pattern=hand&pads=0&cells=820e3cfbf",
+        ),
+        ("one-query", "temperature", "ArrowLeft ArrowRight ArrowRight", "temperature=0.5"),
+        ("leak-meter", "bug", "Home Tab Tab Tab Tab ArrowRight ArrowRight", "bug=none&token=padding-1"),
         ("shape-tracer", "sizes", "ArrowDown", "sizes=1"),
     ],
 )
-def test_a_state_is_chosen_by_keyboard(tab, name, label, keys, state):
+def test_a_state_is_chosen_by_keyboard_sent_as_a_link_and_undone(tab, name, label, keys, state):
     opened, explorer, said = open_explorer(tab, name)
+    sent, undo = explorer.locator("td").all_text_contents(), explorer.get_by_role("button", name=said["undo"])
+    expect(undo).to_be_disabled()
     explorer.get_by_label(said.get(label, label)).first.focus()
     for key in keys.split():
         opened.keyboard.press(key)
     tab.ends_at(f"#{name}?{state}")
+    chosen = explorer.locator("td").all_text_contents()
+    explorer.get_by_role("button", name=said["copy_link"]).press("Enter")
+    expect(opened.locator("#said")).to_have_text(said["link_copied"])
+    link = opened.evaluate("navigator.clipboard.readText()")
+    while undo.is_enabled():
+        undo.press("Enter")
+    tab.ends_at(f"#{name}")
+    assert explorer.locator("td").all_text_contents() == sent
+    opened.goto("about:blank")
+    opened.goto(link)
+    tab.ends_at(f"{PAGES[name].path}#{name}?{state}")
+    assert explorer.locator("td").all_text_contents() == chosen
+
+
+def swipe(opened, *points):
+    """Move a finger from point to point, as a phone tells its browser: Playwright itself can only tap."""
+    phone = opened.context.new_cdp_session(opened)
+    touches = [[{"x": x, "y": y}] for x, y in points]
+    for kind, touch in [("touchStart", touches[0]), *(("touchMove", touch) for touch in touches[1:]), ("touchEnd", [])]:
+        phone.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": touch})
+
+
+def middle(part):
+    box = part.bounding_box()
+    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
 
 
 def test_fingers_paint_drag_and_nudge(chromium, server):
-    context = chromium.new_context(has_touch=True, viewport={"width": 360, "height": 740})
+    context = chromium.new_context(has_touch=True, viewport={"width": 390, "height": 844})
     opened = context.new_page()
     for name, first in [("mask-painter", "[data-shows=mask] label"), ("leak-meter", "thead label")]:
         opened.goto(server.url + PAGES[name].path)
@@ -259,11 +295,34 @@ def test_fingers_paint_drag_and_nudge(chromium, server):
         targets = opened.locator(f"#{name} :is(label:has([type=checkbox], [type=radio]), button, select)")
         assert targets.evaluate_all("all => Math.min(...all.map(one => one.getBoundingClientRect().height))") >= 24
     opened.goto(server.url + PAGES["one-query"].path)
-    opened.locator("#one-query svg").scroll_into_view_if_needed()
-    assert opened.locator("[data-point=q]").evaluate("point => getComputedStyle(point).touchAction") == "none"
-    drag(opened, "q", (-1, 1))
+    plane = opened.locator("#one-query svg")
+    plane.scroll_into_view_if_needed()
+    (x, y), unit, before = middle(plane), plane.bounding_box()["width"] / 4.4, opened.evaluate("scrollY")
+    at = middle(opened.locator("[data-point=q] .hit"))
+    swipe(opened, at, *((at[0], at[1] - step) for step in (20, 40, 60)), (x - unit, y - unit))
     expect(opened.get_by_label("q x")).to_have_value("-1.0")
+    expect(opened.get_by_label("q y")).to_have_value("1.0")
+    assert opened.evaluate("[location.hash, scrollY]") == ["#one-query?qx=-1.0&qy=1.0", before]
+    swipe(opened, *((x - unit, y + unit - step) for step in (0, 40, 80, 120)))  # where nothing can be dragged
+    opened.wait_for_function("before => scrollY > before", arg=before)
     context.close()
+
+
+# A figure, and those of its parts that a phone shows together.
+FITTING = {"one-query": (site.Page("it", "foundations/scale"), ["legend", "[data-shows=summary]"])}
+
+
+@pytest.mark.parametrize("name", FITTING)
+def test_a_figure_fits_a_laptop_and_what_a_reader_changes_with_what_it_does_fits_a_phone(tab, name):
+    page, parts = FITTING[name]
+    explorer = tab.open(page.path).locator(f"#{name}")
+    header = tab.page.locator(".md-header").bounding_box()["height"]
+    for width, height, shown in [(1280, 720, [explorer]), (390, 844, [explorer.locator(part) for part in parts])]:
+        tab.page.set_viewport_size({"width": width, "height": height})
+        boxes = [part.bounding_box() for part in shown]
+        taken = max(box["y"] + box["height"] for box in boxes) - min(box["y"] for box in boxes)
+        assert taken <= height - header, (width, taken)
+        assert not explorer.evaluate("explorer => explorer.scrollWidth > explorer.clientWidth")
 
 
 # --- addresses of others --------------------------------------------------------------------------

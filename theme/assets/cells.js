@@ -18,7 +18,7 @@ function program(cell) {
 const whole = document.querySelector("dialog.program")
 const said = document.getElementById("said")
 
-async function copy(button, code, words = whole.dataset.copied) {
+globalThis.copy = async (button, code, words = whole.dataset.copied) => {
   await navigator.clipboard.writeText(code)
   const status = button.parentElement.querySelector("[role=status]") ?? said // the rest of the page is silent behind a dialog
   status.textContent = words

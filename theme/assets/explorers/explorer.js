@@ -20,15 +20,26 @@ globalThis.Explorer = class extends HTMLElement {
     this.form = this.querySelector("form")
     this.form.querySelector("fieldset").disabled = false
     this.status = this.querySelector("[role=status]")
+    this.undo = this.querySelector("[data-undo]")
+    this.past = [] // the addresses of the states before this one
     this.start()
     this.first = this.state
+    this.settled = this.address
     this.form.addEventListener("input", () => this.update())
     this.form.addEventListener("change", () => this.share())
     this.form.addEventListener("submit", event => event.preventDefault())
     this.querySelector("[data-reset]").addEventListener("click", () => {
-      this.form.reset()
-      this.update()
+      this.enter("")
       this.share()
+    })
+    this.undo.addEventListener("click", () => {
+      this.enter(this.past.pop())
+      this.settled = this.address
+      this.share()
+    })
+    this.querySelector("[data-link]").addEventListener("click", ({ currentTarget: button }) => {
+      const link = new URL(this.settled, location).href
+      copy(button, link, button.dataset.copied).catch(() => prompt(button.textContent, link)) // over plain http
     })
     addEventListener("hashchange", () => this.open())
     this.update()
@@ -38,6 +49,11 @@ globalThis.Explorer = class extends HTMLElement {
   get state() {
     const chosen = [...this.form.elements].filter(({ name, type, checked }) => name && (type !== "radio" || checked))
     return Object.fromEntries(chosen.map(({ name, value }) => [name, value])) // also of those that are disabled
+  }
+
+  get address() {
+    const changed = Object.entries(this.state).filter(([name, value]) => this.first[name] !== value)
+    return `#${this.id}${changed.length ? "?" : ""}${new URLSearchParams(changed)}`
   }
 
   // A number that the controls do not take leaves all as it was; who settles on it is told by the browser.
@@ -50,19 +66,27 @@ globalThis.Explorer = class extends HTMLElement {
   share() {
     if (!this.form.reportValidity()) return
     this.say()
-    const changed = Object.entries(this.state).filter(([name, value]) => this.first[name] !== value)
-    history.replaceState(null, "", `#${this.id}${changed.length ? "?" : ""}${new URLSearchParams(changed)}`)
+    if (this.address !== this.settled) this.past.push(this.settled)
+    this.settled = this.address
+    this.undo.disabled = !this.past.length
+    history.replaceState(null, "", this.settled)
+  }
+
+  open() {
+    const { hash } = location
+    if (hash.split("?")[0] !== `#${this.id}`) return
+    this.enter(hash)
+    this.settled = this.address
+    this.say()
+    this.scrollIntoView()
   }
 
   // An address that names no state of this explorer, whoever wrote it, leads to the first one.
-  open() {
-    const [name, query] = location.hash.slice(1).split("?")
-    if (name !== this.id) return
+  enter(address) {
+    const chosen = [...new URLSearchParams(address.split("?")[1])]
     this.form.reset()
-    if (![...new URLSearchParams(query)].every(chosen => this.choose(...chosen))) this.form.reset()
+    if (!chosen.every(([name, value]) => this.choose(name, value))) this.form.reset()
     this.update()
-    this.say()
-    this.scrollIntoView()
   }
 
   choose(name, value) {
@@ -75,6 +99,11 @@ globalThis.Explorer = class extends HTMLElement {
   // Only what a reader has settled on is announced, not what a slider passes on its way.
   say() {
     this.status.textContent = this.said
+  }
+
+  // The value of a slider stands beside it.
+  label(slider, text) {
+    slider.ariaValueText = slider.nextElementSibling.textContent = text
   }
 
   words(values) {

@@ -79,7 +79,7 @@ customElements.define("mask-painter", class extends Explorer {
     const { size, documents, pads, side } = this.form.elements
     size.disabled = !["window", "prefix"].includes(state.pattern)
     for (const control of [documents, pads, side]) control.disabled = state.pattern === "hand"
-    for (const slider of [size, pads]) slider.nextElementSibling.textContent = slider.value
+    for (const slider of [size, pads]) this.label(slider, slider.value)
     const empty = places.filter(i => !visible[i].includes(true))
     const chosen = this.querySelector("[name=library]:checked").dataset
     const spelling = spellings[chosen.says]

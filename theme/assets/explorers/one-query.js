@@ -18,6 +18,7 @@ customElements.define("one-query", class extends Explorer {
   start() {
     this.plane = this.querySelector("svg")
     for (const point of this.querySelectorAll("[data-drag]")) {
+      point.addEventListener("touchstart", event => event.preventDefault()) // or the page would scroll under the finger
       point.addEventListener("pointerdown", event => point.setPointerCapture(event.pointerId))
       point.addEventListener("pointermove", event => point.hasPointerCapture(event.pointerId) && this.move(point, event))
       point.addEventListener("pointerup", () => this.share())
@@ -44,7 +45,8 @@ customElements.define("one-query", class extends Explorer {
   }
 
   show({ query, values, temperature, scores, scaled, weights, context, entropy, equals }) {
-    const summary = [temperature, entropy, equals]
+    const summary = [entropy, equals]
+    this.label(this.form.elements.temperature, printed(temperature))
     for (const [name, numbers] of Object.entries({ scores, scaled, weights, context, summary })) this.fill(name, numbers)
     const at = (kind, name) => this.plane.querySelector(`[data-${kind}=${name}]`)
     const points = [["q", query], ["c", context], ...KEYS.map((key, i) => [key, values[i]])]
