@@ -10,7 +10,19 @@ import torch
 import torch.nn.functional as F
 from hypothesis import strategies as st
 from torch.nn.attention.bias import causal_lower_right
-from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, StaticCache
+from transformers import (
+    AutoModel,
+    DynamicCache,
+    FalconConfig,
+    GemmaConfig,
+    GPT2Config,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    Qwen3Config,
+    StaticCache,
+)
 
 from tests.pages import properties as p
 from tests.pages.exercise import Exercise
@@ -350,6 +362,25 @@ def test_the_formula_counts_the_bytes_of_a_cache():
         cache.add(*torch.ones(2, 1, kv_heads, 1, head_dim, dtype=torch.bfloat16, device="meta"))
         held = layers * (cache.keys.nbytes + cache.values.nbytes)
         assert held == 7 * 2 * layers * kv_heads * head_dim * 2
+
+
+DEFAULTS = {"GPT-2 small": GPT2Config, "Gemma 7B": GemmaConfig, "Falcon 7B": FalconConfig, "Llama 2 7B": LlamaConfig}
+
+
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_transformers_keeps_what_the_table_says_in_its_default_models(name):
+    with torch.device("meta"), torch.no_grad():
+        model = AutoModel.from_config(DEFAULTS[name](), dtype=torch.bfloat16)
+        cache = model(torch.zeros(1, 1, dtype=torch.long)).past_key_values
+    layers, kv_heads, head_dim = PAGE_BYTES[name]
+    assert len(cache.layers) == layers
+    assert cache.layers[0].keys.shape == cache.layers[0].values.shape == (1, kv_heads, 1, head_dim)
+
+
+def test_the_heads_of_qwen3_and_gemma_have_a_width_of_their_own():
+    assert {PAGE_BYTES[name][2] for name in PAGE_BYTES if "Qwen3" in name} == {Qwen3Config().head_dim}
+    gemma = GemmaConfig()
+    assert gemma.hidden_size // gemma.num_attention_heads == 192 != gemma.head_dim
 
 
 def test_the_mask_of_a_chunk_is_causal_lower_right():
