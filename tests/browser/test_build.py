@@ -107,3 +107,8 @@ def test_one_file_lists_the_markdown_of_every_page_of_a_language_once(built):
             about = html.head.find("meta", {"name": "description"})["content"]
             wanted[f"{site.SITE_URL}{page.path}index.md"] = (name, about)
         assert found == wanted
+
+
+def test_no_reader_downloads_the_comments_of_styles_and_scripts(built):
+    for path in (*built.glob("assets/**/*.css"), *built.glob("assets/**/*.js")):
+        assert re.findall(r"^\s*//|/\*|^ ", path.read_text("utf-8"), re.M) == [], path

@@ -2,6 +2,7 @@
 
 import functools
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from tools.cells.shapes import compiled
 from tools.cells.source import Cell, read_cells, read_text
 
 ROOT = Path(__file__).resolve().parents[2]
+UNREAD = re.compile(r"/\*.*?\*/|^\s*//[^\n]*|^\s+", re.M | re.S)  # comments and indents
 
 
 def relative(path: Path | str) -> Path:
@@ -39,6 +41,12 @@ def forget() -> None:
     """Read everything anew, since a preview builds again when files have changed."""
     text.cache_clear()
     own_cells.cache_clear()
+
+
+def lighten(assets: Path) -> None:
+    """Take out of styles and scripts what no browser needs: a tenth of what a reader downloads of them."""
+    for path in (*assets.rglob("*.css"), *assets.rglob("*.js")):
+        path.write_text(UNREAD.sub("", path.read_text("utf-8")), encoding="utf-8")
 
 
 class Templates(BytecodeCache):
