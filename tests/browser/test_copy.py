@@ -35,7 +35,8 @@ def test_every_link_of_a_copy_opens_a_page_of_it(tab, path):
 def test_a_copy_leads_from_page_to_page_and_from_language_to_language_and_offers_no_search(tab):
     opened = tab.open("index.html")
     expect(opened.locator(".search-button")).to_have_count(0)
-    opened.locator(".md-nav--primary a", has_text="Masks").click()
+    opened.locator(".md-nav--primary").get_by_text("Masks", exact=True).click()
+    opened.locator(".md-nav--primary [open] a").first.click()
     opened.wait_for_url("**/masks/padding/index.html")
     opened.locator(".md-nav--secondary a[href='#probe']").click()
     opened.locator(".md-select button").click()

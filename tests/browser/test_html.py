@@ -47,12 +47,13 @@ def test_the_switcher_leads_to_the_same_page_in_every_language(built):
         assert [link["hreflang"] for link in html.select(".md-select a[aria-current]")] == [page.language], page
 
 
-def test_the_menu_lists_the_chapter_of_a_page_and_the_first_page_of_the_others(built):
-    first = {chapter(slug): slug for slug in reversed(site.SLUGS)}
+def test_the_menu_lists_every_page_and_opens_the_chapter_of_the_one_that_is_read(built):
     for page, html in each_page(built):
-        near = ("", chapter(page.slug))
-        menu = [slug for slug in site.SLUGS if chapter(slug) in near or slug == first[chapter(slug)]]
-        assert slugs(page, html.select(".md-nav--primary a")) == menu, page
+        menu = html.select_one(".md-nav--primary")
+        assert slugs(page, menu("a")) == site.SLUGS, page
+        assert slugs(page, menu.select("[aria-current=page]")) == [page.slug], page
+        near = [slug for slug in site.SLUGS if chapter(slug) and chapter(slug) == chapter(page.slug)]
+        assert slugs(page, menu.select("details[open] a")) == near, page
 
 
 def test_a_page_names_its_chapter_its_place_and_what_it_builds_on(built):
@@ -62,16 +63,24 @@ def test_a_page_names_its_chapter_its_place_and_what_it_builds_on(built):
         label = text(page.language, "builds_on")
         facts = [fact for fact in html.select(".facts li") if str(fact.contents[0]).strip() == label]
         assert [slugs(page, fact("a")) for fact in facts] == [BUILDS_ON[page.slug]] * bool(BUILDS_ON[page.slug]), page
-        arc = html.select_one(".pages .arc")
-        assert bool(arc) == bool(chapter(page.slug)), page
-        if arc:
+        crumbs = html.select(".place li")
+        assert bool(crumbs) == bool(chapter(page.slug)), page
+        if crumbs:
             pages = [slug for slug in site.SLUGS if chapter(slug) == chapter(page.slug)]
-            assert slugs(page, arc("a")) == pages
-            assert slugs(page, arc.select("[aria-current=page]")) == [page.slug]
             name = names[chapter(page.slug)]
             name = (site.LANGUAGES[page.language].nav_translations or {}).get(name, name)
             place = {"number": pages.index(page.slug) + 1, "count": len(pages)}
-            assert arc.contents[0].strip() == text(page.language, "arc").format(chapter=name, **place), page
+            assert [crumb.get_text() for crumb in crumbs] == [name, text(page.language, "place").format(**place)], page
+            assert slugs(page, crumbs[0]("a")) == pages[:1]
+            assert crumbs[1]["aria-current"] == "page"
+
+
+def test_the_page_before_and_the_page_after_are_at_the_top_and_at_the_foot(built):
+    for page, html in each_page(built):
+        at = site.SLUGS.index(page.slug)
+        near = [*site.SLUGS[max(at - 1, 0) : at], *site.SLUGS[at + 1 : at + 2]]
+        assert slugs(page, html.select(".pages a")) == near, page
+        assert slugs(page, html.select(".place a[rel]")) == (near if at else []), page
 
 
 def test_the_foot_leads_to_what_every_reader_may_want(built):

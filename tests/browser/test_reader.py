@@ -60,6 +60,20 @@ def test_the_menu_of_a_phone_opens_and_closes_by_keyboard(tab):
     expect(menu).to_be_hidden()
 
 
+def test_every_chapter_of_the_menu_opens_in_place_by_keyboard(tab):
+    opened = tab.open("it/foundations/causal/")
+    chapter = opened.locator(".md-nav--primary details", has_text="In pratica")
+    last = chapter.get_by_role("link").last
+    expect(last).to_be_hidden()
+    chapter.locator("summary").focus()
+    opened.keyboard.press("Enter")
+    expect(last).to_be_in_viewport()
+    last.focus()
+    opened.keyboard.press("Enter")
+    opened.wait_for_url("**/it/practice/museum/")
+    expect(opened.locator(".md-nav--primary [aria-current=page]")).to_be_in_viewport()
+
+
 def test_the_menu_of_languages_opens_until_escape(tab):
     tab.page.set_viewport_size({"width": 360, "height": 800})
     opened = tab.open("foundations/causal/")
@@ -94,7 +108,26 @@ def test_the_first_stop_of_the_keyboard_leads_past_the_menu(tab):
     opened.keyboard.press("Enter")
     tab.ends_at("#__main")
     opened.keyboard.press("Tab")
-    expect(opened.locator("article :focus")).to_have_count(1)
+    expect(opened.locator("main :focus")).to_have_count(1)
+
+
+def test_n_and_p_lead_to_the_next_and_the_previous_page_but_not_while_something_is_typed(tab):
+    opened = tab.open("zh/foundations/softmax/")
+    for key, slug in {"n": "scale", "p": "softmax"}.items():
+        opened.keyboard.press(key)
+        opened.wait_for_url(f"**/zh/foundations/{slug}/")
+    for typed in ("Alt+n", "Shift+P", "/", "n", "p"):
+        opened.keyboard.press(typed)
+    expect(opened.locator(".search__query")).to_have_value("np")
+    opened.keyboard.press("Escape")
+    opened.locator(".explorer input").first.focus()
+    opened.keyboard.press("n")
+    opened.locator(".cell-tools [data-show]").first.click()
+    opened.keyboard.press("n")
+    expect(opened.locator(".program")).to_be_visible()
+    opened.keyboard.press("Escape")
+    opened.keyboard.press("p")
+    opened.wait_for_url("**/zh/foundations/weighted-average/")
 
 
 # --- programs -------------------------------------------------------------------------------------
@@ -143,25 +176,30 @@ def test_where_nothing_can_be_copied_the_program_is_shown(tab):
 
 def test_paper_has_the_article_with_its_answers_and_no_menus(tab):
     opened = tab.open("foundations/causal/")
-    assert opened.locator("details:not([open])").count() > 3
+    assert opened.locator("article details:not([open])").count() > 3
     opened.emulate_media(media="print")
     opened.evaluate("dispatchEvent(new Event('beforeprint'))")
-    expect(opened.locator("details:not([open])")).to_have_count(0)
-    for part in (".md-header", ".md-nav--primary", ".md-nav--secondary", ".skip", ".pages", ".headerlink"):
+    expect(opened.locator("article details:not([open])")).to_have_count(0)
+    for part in (".md-header", ".md-nav--primary", ".md-nav--secondary", ".skip", ".place", ".pages", ".headerlink"):
         expect(opened.locator(part).first).to_be_hidden()
     expect(opened.locator("article")).to_be_visible()
 
 
 @pytest.mark.parametrize(("width", "menu"), [(1300, False), (390, True)])
 def test_without_scripts_there_is_no_button_that_does_nothing(chromium, server, width, menu):
-    context = chromium.new_context(java_script_enabled=False, viewport={"width": width, "height": 800})
+    context = chromium.new_context(java_script_enabled=False, has_touch=menu, viewport={"width": width, "height": 800})
     opened = context.new_page()
     opened.goto(f"{server.url}it/foundations/causal/")
     for needs_scripts in ("[data-drawer]", ".colours", ".search-button"):
         expect(opened.locator(needs_scripts)).to_be_hidden()
     label, link = opened.locator("label.md-header__button"), opened.locator(".md-nav--primary").first
     assert label.is_visible() == menu
+    press = "tap" if menu else "click"
     if menu:
-        label.click()
+        label.tap()
     expect(link).to_be_in_viewport()
+    chapter = link.locator("details", has_text="Laboratori")
+    getattr(chapter.locator("summary"), press)()
+    getattr(chapter.get_by_role("link").last, press)()
+    opened.wait_for_url("**/it/labs/break-it-find-it/")
     context.close()

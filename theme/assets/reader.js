@@ -61,9 +61,18 @@ drawer.addEventListener("change", () => slide(drawer.checked))
 document.addEventListener("keydown", event => { if (event.key === "Escape") slide(false) })
 document.querySelector(".md-sidebar--primary").addEventListener("click", event => { if (event.target.closest("a")) slide(false) })
 
+// --- keys: n leads to the next page, p to the previous one
+
+document.addEventListener("keydown", event => {
+  const rel = { n: "next", p: "prev" }[event.key]
+  const typing = event.target.closest("input, textarea, select, [contenteditable], dialog")
+  if (!rel || typing || event.repeat || event.altKey || event.ctrlKey || event.metaKey) return
+  document.querySelector(`.pages [rel=${rel}]`)?.click()
+})
+
 // --- paper: folded answers are printed too
 
-addEventListener("beforeprint", () => all("details").forEach(block => { block.open = true }))
+addEventListener("beforeprint", () => all("article details").forEach(block => { block.open = true }))
 
 // --- languages: the headings of a page have the same ids in all of them
 
