@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from tools.cells.record import write_atomically
-from tools.cells.source import SourceError, read_cells, read_text
+from tools.cells.source import read_cells, read_text
 from tools.shape_tracer import shape_tracer
 
 FOLDER = Path("verified/explorers")
@@ -48,23 +48,29 @@ T, D = TOKENS.shape
 
 
 def mask_painter():
-    """The scores of six tokens, masks of every kind with what they make of them, and what libraries return."""
+    """The scores of six tokens, masks of every kind, and what the calls of several libraries make of them."""
     cases = [painted(state) for state in states(PAINTER)]
-    shown = {"words": PAINTER["words"], "scores": numbers(SCORES), "reasons": PAINTER["reasons"]}
-    return {**shown, "libraries": [called(library) for library in PAINTER["libraries"]], "cases": cases}
+    shown = {"words": PAINTER["words"], "scores": numbers(SCORES)}
+    shown |= {name: PAINTER[name] for name in ("entries", "reasons")}
+    return {**shown, "libraries": [called(library, cases) for library in PAINTER["libraries"]], "cases": cases}
 
 
 def painted(state):
-    """The mask of a state with its code, and what softmax makes of the scores."""
+    """The mask of a state with its code, and what the chosen call makes of the scores."""
+    [library] = (library for library in PAINTER["libraries"] if library["name"] == state["library"])
     masked = run(masking(state))["masked"]
-    weights, output = attend(masked)
+    weights, output = attend(library, masked)
     found = {"visible": (~masked).int().tolist(), "weights": numbers(weights), "output": numbers(output)}
-    return {"state": state, "code": masking(state), "sums": numbers(weights.sum(dim=-1)), **found}
+    code = f"{masking(state)}\n{library['code']}"
+    return {"state": state, "code": code, "sums": numbers(weights.sum(dim=-1)), **found}
 
 
-def attend(masked):
-    weights = torch.softmax(SCORES.masked_fill(masked, -torch.inf), dim=-1)
-    return weights, weights @ TOKENS
+def attend(library, masked):
+    """The weights and the contexts of a call. Few calls return their weights; all of them weigh an identity matrix."""
+    columns = torch.eye(T).split(D, dim=1)
+    calls = (run(library["code"], masked, library["axes"], values) for values in (*columns, TOKENS))
+    *weights, context = (call["context"].view(T, D) for call in calls)
+    return torch.cat(weights, dim=1), context
 
 
 def masking(state):
@@ -81,30 +87,22 @@ def masking(state):
     return "\n".join([first, *(f"masked = masked | ({line})" for line in lines)])
 
 
-def called(library):
-    """A library as the figure shows it, with the one number that it returns where a row has no key at all."""
-    returned = set()
-    for state in states(PAINTER):
-        masked = run(masking(state))["masked"]
-        empty = masked.all(dim=-1)
-        if not empty.any():
-            continue
-        context = run(library["code"], masked, library["axes"])["context"].view(T, D)
-        if not torch.allclose(context[~empty], attend(masked)[1][~empty], atol=1e-6):
-            raise SourceError(f"mask-painter: {library['name']} does not agree with softmax in the state {state}")
-        returned |= {f"{first:.4f}" for first in context[empty, 0].tolist()}
-    [number] = returned
-    return {name: library[name] for name in ("name", "label", "says", "code")} | {"empty": number}
+def called(library, cases):
+    """A library as the figure shows it, with the one weight that it gives where a row has no key at all."""
+    own = [case for case in cases if case["state"]["library"] == library["name"]]
+    rows = [row for case in own for row, keys in zip(case["weights"], case["visible"]) if not any(keys)]
+    [weight] = {f"{weight:.7g}" for row in rows for weight in row}
+    return {name: library[name] for name in ("name", "label", "says", "code")} | {"empty": float(weight)}
 
 
-def run(code, masked=None, axes=0):
+def run(code, masked=None, axes=0, values=TOKENS):
     """The names that a piece of code leaves; it finds a mask, scores, and roles with as many more axes."""
     mha = nn.MultiheadAttention(D, num_heads=1, bias=False, batch_first=True).requires_grad_(False)
     eye = torch.eye(D)
     mha.load_state_dict({"in_proj_weight": eye.repeat(3, 1), "out_proj.weight": eye})
     known = {"torch": torch, "F": F, "T": T, "mha": mha, "masked": masked, "scores": SCORES}
     known |= {"queries": TOKENS[(None,) * axes] * D**0.5}  # the libraries divide by the root of D
-    known |= dict.fromkeys(("keys", "values"), TOKENS[(None,) * axes])
+    known |= {"keys": TOKENS[(None,) * axes], "values": values[(None,) * axes]}
     known |= {"create_block_mask": functools.partial(create_block_mask, device="cpu"), "flex_attention": flex_attention}
     with warnings.catch_warnings(action="ignore"):  # FlexAttention wants to be compiled
         exec(code, known)

@@ -96,15 +96,10 @@ def test_an_explorer_computes_and_prints_what_torch_does(tab, name):
 
 
 def test_the_code_that_is_shown_is_the_code_that_torch_ran(tab):
-    stored = golden("mask-painter")
-    cases, [first, *others] = stored["cases"], stored["libraries"]
+    cases = golden("mask-painter")["cases"]
     opened, _, _ = open_explorer(tab, "mask-painter")
-    states = [*(case["state"] for case in cases), *({"library": library["name"]} for library in others)]
-    codes = [
-        *(f"{case['code']}\n{first['code']}" for case in cases),
-        *(f"{cases[0]['code']}\n{one['code']}" for one in others),
-    ]
-    assert [shown["code"] for shown in opened.evaluate(VISITED, ["mask-painter", states])] == codes
+    shown = opened.evaluate(VISITED, ["mask-painter", [case["state"] for case in cases]])
+    assert [one["code"] for one in shown] == [case["code"] for case in cases]
 
 
 # --- without JavaScript ---------------------------------------------------------------------------
@@ -148,28 +143,55 @@ def test_without_javascript_and_on_paper_an_explorer_shows_its_first_state_and_n
 # --- by mouse, by touch and by keyboard -----------------------------------------------------------
 
 
-def test_a_mask_is_painted_by_mouse_copied_and_shared_by_its_address(tab):
+def test_a_mask_is_painted_by_mouse_for_a_call_copied_and_shared_by_its_address(tab):
     opened, painter, said = open_explorer(tab, "mask-painter")
     status, row = painter.get_by_role("status"), painter.locator("[data-shows=weights] tbody tr").first
+    boxes = painter.get_by_role("checkbox")
     painter.get_by_label(said["side"]).select_option(said["right"])
     expect(status).to_have_text(said["painted"].format(visible=18, rows=said["none"]))
     expect(row).not_to_have_class("empty")
-    painter.get_by_role("checkbox", name=said["sees"].format(one="Your", other="Your")).locator("..").click()
-    expect(status).to_have_text(said["painted"].format(visible=17, rows="0"))
+    boxes.first.locator("..").click()
+    painted = said["painted"].format(visible=17, rows="0")
+    expect(status).to_have_text(f"{painted} {said['given'].format(call='softmax, -inf', weight='nan')}")
     expect(row).to_have_class("empty")
+    expect(row.locator("td.odd")).to_have_text(["nan"] * 6)
     expect(painter.get_by_label(said["pattern"])).to_have_value("hand")
-    painter.get_by_role("radio", name="SDPA, boolean").check()
+    painter.get_by_label(said["library"]).select_option("SDPA, boolean")
     expect(painter.locator("[data-shows=mask] td").filter(has_text="True")).to_have_count(17)  # True = attend
+    expect(painter.locator("tr.empty td.nil")).to_have_text(["False"] * 6 + ["0.0000"] * 10)
     painter.get_by_role("button", name=said["copy_code"]).click()
     expect(opened.locator("#said")).to_have_text(said["code_copied"])
     copied = opened.evaluate("navigator.clipboard.readText()")
     assert "attn_mask=~masked" in copied == painter.locator("code").text_content()
     open_again(opened)
-    expect(status).to_have_text(said["painted"].format(visible=17, rows="0"))
+    given = said["given"].format(call="SDPA, boolean", weight="0.0000")
+    expect(status).to_have_text(f"{painted} {given}")
     expect(painter).to_be_in_viewport()
+    opened.mouse.move(*middle(boxes.nth(35)))  # from the last entry of the last row to its first, and back
+    opened.mouse.down()
+    for end in (30, 35):
+        opened.mouse.move(*middle(boxes.nth(end)))
+    opened.mouse.up()
+    expect(status).to_have_text(f"{said['painted'].format(visible=19, rows='0')} {given}")
+    expect(boxes.nth(35)).to_be_checked()
+    painter.get_by_role("button", name=said["undo"]).click()
+    expect(status).to_have_text(f"{painted} {given}")
     painter.get_by_role("button", name=said["reset"]).click()
-    expect(status).to_have_text(said["painted"].format(visible=10, rows="0, 1"))
+    expect(status).to_contain_text(said["painted"].format(visible=10, rows="0, 1"))
     tab.ends_at("#mask-painter")
+
+
+def swipe(opened, *points):
+    """Move a finger from point to point, as a phone tells its browser: Playwright itself can only tap."""
+    phone = opened.context.new_cdp_session(opened)
+    touches = [[{"x": x, "y": y}] for x, y in points]
+    for kind, touch in [("touchStart", touches[0]), *(("touchMove", touch) for touch in touches[1:]), ("touchEnd", [])]:
+        phone.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": touch})
+
+
+def middle(part):
+    box = part.bounding_box()
+    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
 
 
 def drag(opened, point, to):
@@ -241,7 +263,7 @@ def test_a_bug_is_chosen_and_a_token_nudged_by_mouse_and_shared_by_its_address(t
         (
             "mask-painter",
             "pads",
-            "Home Tab Tab Tab Tab Tab ArrowDown ArrowRight Space",
+            "Home Tab Tab Tab Tab Tab Tab ArrowDown ArrowRight Space",
             "pattern=hand&pads=0&cells=820e3cfbf",
         ),
         ("one-query", "temperature", "ArrowLeft ArrowRight ArrowRight", "temperature=0.5"),
@@ -271,19 +293,6 @@ def test_a_state_is_chosen_by_keyboard_sent_as_a_link_and_undone(tab, name, labe
     assert explorer.locator("td").all_text_contents() == chosen
 
 
-def swipe(opened, *points):
-    """Move a finger from point to point, as a phone tells its browser: Playwright itself can only tap."""
-    phone = opened.context.new_cdp_session(opened)
-    touches = [[{"x": x, "y": y}] for x, y in points]
-    for kind, touch in [("touchStart", touches[0]), *(("touchMove", touch) for touch in touches[1:]), ("touchEnd", [])]:
-        phone.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": touch})
-
-
-def middle(part):
-    box = part.bounding_box()
-    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
-
-
 def test_fingers_paint_drag_and_nudge(chromium, server):
     context = chromium.new_context(has_touch=True, viewport={"width": 390, "height": 844})
     opened = context.new_page()
@@ -294,6 +303,15 @@ def test_fingers_paint_drag_and_nudge(chromium, server):
         expect(label.locator("input")).to_be_checked()
         targets = opened.locator(f"#{name} :is(label:has([type=checkbox], [type=radio]), button, select)")
         assert targets.evaluate_all("all => Math.min(...all.map(one => one.getBoundingClientRect().height))") >= 24
+    opened.goto(server.url + PAGES["mask-painter"].path)
+    boxes = opened.locator("[data-shows=mask] input")
+    opened.locator("[data-shows=mask]").scroll_into_view_if_needed()
+    before = opened.evaluate("scrollY")
+    swipe(opened, *(middle(boxes.nth(entry)) for entry in (3, 33, 35)))
+    expect(opened.locator("[data-shows=mask] :checked")).to_have_count(13)
+    assert opened.evaluate("[location.hash, scrollY]") == ["#mask-painter?pattern=hand&cells=10430c38f", before]
+    opened.locator("#mask-painter [data-undo]").tap()
+    assert opened.evaluate("location.hash") == "#mask-painter"
     opened.goto(server.url + PAGES["one-query"].path)
     plane = opened.locator("#one-query svg")
     plane.scroll_into_view_if_needed()
@@ -308,14 +326,20 @@ def test_fingers_paint_drag_and_nudge(chromium, server):
     context.close()
 
 
-# A figure, and those of its parts that a phone shows together.
-FITTING = {"one-query": (site.Page("it", "foundations/scale"), ["legend", "[data-shows=summary]"])}
+# A figure at its highest, and those of its parts that a phone shows together.
+FITTING = {
+    "mask-painter": (
+        "it/masks/combining/#mask-painter?pattern=hand&library=flex",
+        [".controls", "[data-shows=output]"],
+    ),
+    "one-query": ("it/foundations/scale/#one-query", ["legend", "[data-shows=summary]"]),
+}
 
 
 @pytest.mark.parametrize("name", FITTING)
 def test_a_figure_fits_a_laptop_and_what_a_reader_changes_with_what_it_does_fits_a_phone(tab, name):
-    page, parts = FITTING[name]
-    explorer = tab.open(page.path).locator(f"#{name}")
+    path, parts = FITTING[name]
+    explorer = tab.open(path).locator(f"#{name}")
     header = tab.page.locator(".md-header").bounding_box()["height"]
     for width, height, shown in [(1280, 720, [explorer]), (390, 844, [explorer.locator(part) for part in parts])]:
         tab.page.set_viewport_size({"width": width, "height": height})

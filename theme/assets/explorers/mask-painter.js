@@ -2,6 +2,8 @@
 
 "use strict"; {
 
+const { fround } = Math
+const STEP = 8 // pixels between two places at which a drag is looked at: less than an entry is wide
 const T = 6
 const places = [...Array(T).keys()]
 const tokens = kernel.float32([
@@ -20,12 +22,6 @@ const patterns = {
   window: (i, j, size) => j <= i && j > i - size,
   prefix: (i, j, size) => j <= i || j < size,
 }
-const spellings = { // of a hidden entry and of a visible one
-  ignore: ["True", "False"],
-  attend: ["False", "True"],
-  inf: ["-inf", "0"],
-  lowest: ["min", "0"],
-}
 const step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -T, ArrowDown: T }
 
 // Painted entries, row after row, are the bits of nine hexadecimal digits.
@@ -43,6 +39,33 @@ customElements.define("mask-painter", class extends Explorer {
     this.addEventListener("focusin", ({ target }) => this.boxes.includes(target) && this.rest(target))
     this.addEventListener("keydown", event => this.walk(event))
     this.addEventListener("input", event => this.paint(event), true) // before the state is read
+    this.mask = this.querySelector("[data-shows=mask] tbody")
+    this.stroke = {}
+    addEventListener("pointerdown", ({ clientX: x, clientY: y }) => {
+      const first = this.boxAt(x, y)
+      this.stroke = { x, y, first, sees: !first?.checked }
+    })
+    this.mask.addEventListener("pointermove", event => this.drag(event))
+    this.mask.addEventListener("lostpointercapture", ({ target }) => target === this.mask && this.share())
+  }
+
+  boxAt(x, y) {
+    return document.elementFromPoint(x, y)?.closest("[data-shows=mask] td")?.querySelector("input")
+  }
+
+  // A drag turns the entry where it begins, and those that it passes become the same; a tap is a click, for the browser.
+  drag({ buttons, clientX, clientY, pointerId }) {
+    const { x, y, first, sees } = this.stroke
+    if (buttons !== 1 || !first) return
+    const steps = Math.ceil(Math.hypot(clientX - x, clientY - y) / STEP)
+    const parts = Array.from({ length: steps }, (_, i) => (i + 1) / steps)
+    const passed = parts.map(part => this.boxAt(x + part * (clientX - x), y + part * (clientY - y)))
+    this.stroke = { x: clientX, y: clientY, first, sees }
+    const others = passed.filter(box => box && box !== first)
+    if (!others.length) return
+    for (const box of [first, ...others]) box.checked = sees
+    this.mask.setPointerCapture(pointerId)
+    first.dispatchEvent(new Event("input", { bubbles: true }))
   }
 
   // The tables of numbers are walked through with the arrow keys; the Tab key stops once.
@@ -65,13 +88,19 @@ customElements.define("mask-painter", class extends Explorer {
     if (pattern.value === "hand") cells.value = digits(this.boxes.map(box => Number(box.checked)))
   }
 
+  get library() {
+    return this.form.elements.library.selectedOptions[0]
+  }
+
   compute({ pattern, size, documents, pads, side, cells }) {
     const share = T / documents
     const pad = side === "left" ? j => j < pads : j => j >= T - pads
     const sees = (i, j) => patterns[pattern](i, j, size) && Math.floor(i / share) === Math.floor(j / share) && !pad(j)
     const painted = bits(cells)
     const visible = places.map(i => places.map(j => pattern === "hand" ? painted[T * i + j] : sees(i, j)))
-    const weights = scores.map((row, i) => kernel.softmax(row.map((score, j) => visible[i][j] ? score : -Infinity)))
+    const empty = Array(T).fill(fround(this.library.dataset.empty)) // torch was asked: the libraries differ
+    const weights = scores.map((row, i) => visible[i].includes(true)
+      ? kernel.softmax(row.map((score, j) => visible[i][j] ? score : -Infinity)) : empty)
     return { scores, visible, weights, sums: weights.map(kernel.add), output: kernel.mix(weights, tokens) }
   }
 
@@ -81,23 +110,23 @@ customElements.define("mask-painter", class extends Explorer {
     for (const control of [documents, pads, side]) control.disabled = state.pattern === "hand"
     for (const slider of [size, pads]) this.label(slider, slider.value)
     const empty = places.filter(i => !visible[i].includes(true))
-    const chosen = this.querySelector("[name=library]:checked").dataset
-    const spelling = spellings[chosen.says]
+    const { label: call, dataset: chosen } = this.library
+    const entries = chosen.entries.split(" ") // a hidden one and a visible one
+    this.querySelector("caption span").textContent = chosen.says
     this.boxes.forEach((box, i) => {
       box.checked = visible.flat()[i]
-      box.nextElementSibling.textContent = spelling[Number(box.checked)]
+      box.nextElementSibling.textContent = entries[Number(box.checked)]
       box.closest("td").className = box.checked ? "plus3" : "nil"
     })
     for (const [name, matrix] of Object.entries({ scores, weights, sums, output })) this.fill(name, matrix.flat())
     for (const name of ["mask", "weights", "output"]) {
       this.querySelectorAll(`[data-shows=${name}] tbody tr`).forEach((row, i) => row.classList.toggle("empty", empty.includes(i)))
     }
-    this.querySelector("[data-shows=libraries]").classList.toggle("empty", empty.length > 0)
     this.querySelector("code").textContent = `${this.code(state)}\n${chosen.code}`
-    this.said = this.words({
-      visible: visible.flat().filter(Boolean).length,
-      rows: empty.join(", ") || this.status.dataset.none,
-    })
+    const { none, given } = this.status.dataset
+    const weight = printed(Number(chosen.empty))
+    const said = this.words({ visible: visible.flat().filter(Boolean).length, rows: empty.join(", ") || none })
+    this.said = empty.length ? `${said} ${filled(given, { call, weight })}` : said
   }
 
   // The code of a mask that is True where a key is hidden.
