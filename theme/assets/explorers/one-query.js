@@ -28,7 +28,8 @@ customElements.define("one-query", class extends Explorer {
   move({ dataset }, { clientX, clientY }) {
     const { x, y } = new DOMPoint(clientX, clientY).matrixTransform(this.plane.getScreenCTM().inverse())
     for (const [axis, at] of [["x", x / UNIT], ["y", -y / UNIT]]) {
-      this.form.elements[dataset.point + axis].value = Math.max(-EDGE, Math.min(EDGE, at)).toFixed(1)
+      const inside = Math.max(-EDGE, Math.min(EDGE, at))
+      this.form.elements[dataset.point + axis].value = (Math.round(10 * inside) / 10 + 0).toFixed(1) // 0.0, not -0.0
     }
     this.update()
   }
