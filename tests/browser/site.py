@@ -23,6 +23,7 @@ from tools import machine
 from tools.cells.source import resolve
 
 SITE_URL = "https://example.org/attention/"
+REPOSITORY_URL = "https://github.com/example/attention"
 PREFIX = urlsplit(SITE_URL).path  # below a path, a link from the root would break
 QUIET = [
     "--no-sandbox",  # containers run as root
@@ -78,7 +79,8 @@ TURNS_WITH_CELLS = [page for page in TURNS if page.snippets.is_file()]
 def mkdocs(*arguments, root=ROOT, **environment):
     """Run MkDocs; return its exit status and what it says."""
     command = [sys.executable, "-m", "mkdocs", *arguments]
-    fixed = {"NO_MKDOCS_2_WARNING": "1", "SITE_URL": SITE_URL, "SOURCE_DATE_EPOCH": "1700000000"}
+    fixed = {"NO_MKDOCS_2_WARNING": "1", "SOURCE_DATE_EPOCH": "1700000000"}
+    fixed |= {"SITE_URL": SITE_URL, "REPOSITORY_URL": REPOSITORY_URL}
     environment = {**os.environ, **fixed, **environment}
     done = subprocess.run(command, cwd=root, env=environment, capture_output=True, encoding="utf-8", check=False)
     return done.returncode, done.stdout + done.stderr
@@ -104,7 +106,7 @@ def copy_project(folder):
     for name in ("docs", "languages", "snippets", "theme", "tools", "verified"):
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("constraints.txt", "mkdocs.yml"):
+    for name in ("CITATION.cff", "constraints.txt", "mkdocs.yml"):
         shutil.copy(ROOT / name, folder)
     return folder
 

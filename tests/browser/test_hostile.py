@@ -43,7 +43,7 @@ def make(folder):
         "  - Masks:\n", f"  - '{CHAPTER}':\n", 1
     )
     (project / "mkdocs.yml").write_text(settings, encoding="utf-8")
-    site.build(project / "site", root=project, ONLY_LANGUAGE="en")
+    site.build(project / "site", root=project, ONLY_LANGUAGE="en", REPOSITORY_URL="")
 
 
 def test_every_place_shows_the_title_to_the_letter_and_no_script_runs(hostile, chromium):
@@ -86,3 +86,9 @@ def test_what_machines_read_has_the_title_and_the_cells_to_the_letter(hostile):
     code = [cell for cell in made["cells"] if cell["cell_type"] == "code"]
     said = [("".join(cell["source"]) + "\n", "".join(cell["outputs"][0]["text"])) for cell in code]
     assert said == list(CELLS.values())
+
+
+def test_a_site_without_a_repository_has_no_link_to_one_and_nothing_to_cite(hostile):
+    for page in hostile.rglob("*.html"):
+        html = page.read_text("utf-8")
+        assert not re.search(r'class="facts home"|colab\.research|id="cite"', html), page

@@ -1,11 +1,15 @@
 """What runs on GitHub keeps to its limits; above all, nobody's pull request reaches a machine of ours."""
 
+import os
 import re
+import subprocess
+import tarfile
 
 import pytest
 import yaml
 
 from tests.configuration import ROOT
+from tools.site import home
 
 WORKFLOWS = {path.name: path for path in sorted(ROOT.glob(".github/workflows/*.yml"))}
 
@@ -45,3 +49,33 @@ def test_the_job_runs_every_cell_and_then_what_else_runs_on_a_device():
     assert "rm -f verified/cuda.json" in [step.get("run") for step in job["steps"]]
     uploads = [step["with"]["path"] for step in job["steps"] if "upload-artifact" in step.get("uses", "")]
     assert uploads == ["verified/cuda.json"]
+
+
+def test_a_published_site_knows_its_repository_and_the_branch_that_its_pages_link_to():
+    assert load("publish.yml")["jobs"]["build"]["env"]["REPOSITORY_URL"] == (
+        "${{ github.server_url }}/${{ github.repository }}"
+    )
+    assert load("ci.yml")["on"]["push"]["branches"] == [home.BRANCH]
+
+
+def test_the_notebooks_of_a_site_are_pushed_as_one_commit_that_takes_the_place_of_the_last(tmp_path):
+    *_, push = load("publish.yml")["jobs"]["notebooks"]["steps"]
+    remote = tmp_path / "remote"
+    subprocess.run(["git", "init", "--quiet", "--bare", remote], check=True)
+    for day, name in enumerate(("a", "b")):
+        job = tmp_path / str(day)
+        for path in (f"site/{name}/{name}.ipynb", "site/index.html"):
+            (job / path).parent.mkdir(parents=True, exist_ok=True)
+            (job / path).write_text("{}", "utf-8")
+        with tarfile.open(job / "artifact.tar", "w") as archive:
+            archive.add(job / "site", arcname=".")
+        (job / "site").rename(job / "built")
+        subprocess.run(
+            ["bash", "-e", "-c", push["run"]], cwd=job, env={**os.environ, "REMOTE": str(remote)}, check=True
+        )
+
+    def ask(*words):
+        return subprocess.run(["git", "-C", remote, *words], check=True, capture_output=True, text=True).stdout
+
+    assert ask("ls-tree", "-r", "--name-only", home.NOTEBOOKS).split() == ["b/b.ipynb"]
+    assert ask("rev-list", "--count", "--all").strip() == "1"

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # MkDocs puts only the folder of this file there
 
+import yaml
 from jinja2 import ChoiceLoader, PackageLoader
 from mkdocs import utils
 from mkdocs.exceptions import Abort
@@ -15,7 +16,7 @@ from mkdocs.plugins import event_priority
 
 from tools.cells.source import SourceError
 from tools.markdown import ALL
-from tools.site import badges, body, curriculum, explorers, files, front, labs, plain, search, symbols
+from tools.site import badges, body, curriculum, explorers, files, front, home, labs, plain, search, symbols
 from tools.site.cells import Fences, refuse_undrawn, with_cells
 from tools.site.files import ROOT, relative
 from tools.site.head import finished
@@ -60,6 +61,8 @@ def on_config(config):
     i18n = config.plugins["i18n"]
     if not i18n.building:
         files.forget()
+        home.refuse_unknown(config.extra["repository"])
+        now.citation = yaml.safe_load(relative(ROOT / "CITATION.cff").read_text("utf-8"))
     del config.theme.dirs[1:]  # or MkDocs would publish what Material brings
     config.mdx_configs["toc"]["permalink_title"] = config.extra["text"]["permalink"]
     config.mdx_configs["pymdownx.superfences"] = {"custom_fences": [fences.of_any_language]}
@@ -125,6 +128,8 @@ def on_page_context(context, page, config, nav):
     content = front.say_counted(content, now.counts)
     context.update(here=known, edition=edition, terms=now.terms, content=content, explorers=scripts)
     context.update(bases=curriculum.bases(known, edition.in_nav), older=list(body.older(page.toc, known.behind)))
+    if repository := config.extra["repository"]:
+        context.update(home=home.links(repository, known), bibtex=home.bibtex(now.citation, known.address))
     context.update(ENDS[known.slug](edition) if known.slug in ENDS else {}, attention=now.attention, counts=now.counts)
     plain.write_beside(page.file.abs_dest_path, now.env, context)
     return context
