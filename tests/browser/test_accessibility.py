@@ -33,8 +33,11 @@ def test_axe_finds_nothing_on_a_phone_with_its_menu_or_the_ways_to_open_a_notebo
     opened.locator("[data-drawer]").click()
     assert faults(opened) == []
     opened.keyboard.press("Escape")
-    opened.locator("article [popovertarget]").click()
-    opened.locator(".cloud").wait_for()
+    opened.locator("[popovertarget=cloud]").click()
+    opened.locator("#cloud").wait_for()
+    assert faults(opened) == []
+    opened.locator("[popovertarget=cite]").click()
+    opened.locator("#cite").wait_for()
     assert faults(opened) == []
 
 

@@ -38,16 +38,16 @@ def test_a_page_hands_out_its_notebook(tab, built, page):
 def test_a_page_links_its_notebook_and_says_its_whole_address(built, page):
     html = site.soup(built, page)
     assert html.select_one("a[download]")["href"] == f"{page.slug.rpartition('/')[2]}.ipynb"
-    address = html.select_one(".cloud code").text
+    address = html.select_one("#cloud code").text
     assert (built / address.removeprefix(site.SITE_URL)).is_file()
     assert address.startswith(site.SITE_URL)
     words = site.LANGUAGES[page.language].extra["text"]
-    assert [way.text for way in html.select(".cloud li")] == list(words["cloud_ways"].values())
+    assert [way.text for way in html.select("#cloud li")] == list(words["cloud_ways"].values())
 
 
 def test_by_keyboard_a_reader_sees_how_to_open_a_notebook_and_copies_its_address(tab):
     opened = tab.open("zh/foundations/causal/")
-    button, box = opened.locator("article [popovertarget]"), opened.locator(".cloud")
+    button, box = opened.locator("[popovertarget=cloud]"), opened.locator("#cloud")
     button.focus()
     opened.keyboard.press("Enter")
     expect(box).to_be_visible()
@@ -65,9 +65,9 @@ def test_without_scripts_the_ways_to_open_a_notebook_show_and_its_address_can_be
     context = chromium.new_context(java_script_enabled=False)
     opened = context.new_page()
     opened.goto(f"{server.url}zh/foundations/causal/")
-    opened.locator("article [popovertarget]").click()
-    expect(opened.locator(".cloud code")).to_be_visible()
-    expect(opened.locator(".cloud button")).to_have_count(0)
+    opened.locator("[popovertarget=cloud]").click()
+    expect(opened.locator("#cloud code")).to_be_visible()
+    expect(opened.locator("#cloud button")).to_have_count(0)
     context.close()
 
 
