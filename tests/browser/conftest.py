@@ -96,11 +96,10 @@ class Tab:
 
 
 @contextlib.contextmanager
-def open_tab(chromium, server):
+def open_tab(chromium, server, **screen):
     """A fresh tab; it fails if a page logs anything, asks another host, or gets no answer to a request."""
-    context = chromium.new_context(
-        permissions=["clipboard-read", "clipboard-write"], viewport={"width": 1300, "height": 900}
-    )
+    screen = {"viewport": {"width": 1300, "height": 900}} | screen
+    context = chromium.new_context(permissions=["clipboard-read", "clipboard-write"], **screen)
     context.set_default_timeout(LIMIT)
     tab = Tab(context.new_page(), server)
     host = urlsplit(server.url).netloc

@@ -12,6 +12,9 @@ COLOURS = {"runOnly": ["color-contrast"]}  # all that differs between light and 
 
 
 def faults(opened, options=FAULTS, context=None):
+    opened.add_style_tag(
+        content="pre > code { background-image: none !important }"
+    )  # axe reads no colour on a gradient
     found = Axe().run(opened, context, options).response["violations"]
     return [f"{fault['id']}: {node['html'][:150]}" for fault in found for node in fault["nodes"]]
 

@@ -143,6 +143,8 @@ def test_a_whole_program_is_shown_before_it_is_copied(tab):
     expect(box).to_have_accessible_name(f"{text('it', 'program')} {title} · {cell.name}")
     wanted = program(read_cells(page.snippets), cell)
     assert box.locator("code").text_content().split() == wanted.split()
+    colours = "spans => new Set(spans.map(span => getComputedStyle(span).color)).size"
+    assert box.locator("code span").evaluate_all(colours) > 3
     box.locator("[data-copy]").click()
     expect(box.get_by_role("status")).to_have_text(text("it", "copied"))
     assert opened.evaluate("navigator.clipboard.readText()").split() == wanted.split()

@@ -1,18 +1,17 @@
-// The buttons on a cell: copy the whole program, or show it. A cell's program is every shared cell above it, then the
-// cell itself. Below a cell that is not shared stands its output, or that it has not run yet. Other code that can be
-// copied, such as the address of the page's notebook, comes with the words for its button.
+// The buttons on a cell: wrap long lines, copy the whole program, or show it. A cell's program is every shared cell
+// above it, then the cell itself. Below a cell that is not shared stands its output, or that it has not run yet. Other
+// code that can be copied, such as a command, comes with the words for its button.
 
 "use strict"; {
 
 const all = (selector, root = document) => [...root.querySelectorAll(selector)]
 
 const isShared = cell => !cell.nextElementSibling?.matches(".output, .ran-on")
-const codeOf = cell => cell.querySelector("code").textContent
 
-function program(cell) {
-  const cells = all(".language-python")
+function program(cell, as = "textContent") {
+  const cells = all("article .language-python")
   const shared = cells.slice(0, cells.indexOf(cell)).filter(isShared)
-  return [...shared, cell].map(codeOf).join("\n")
+  return [...shared, cell].map(part => part.querySelector("code")[as]).join("\n")
 }
 
 const whole = document.querySelector("dialog.program")
@@ -27,7 +26,7 @@ globalThis.copy = async (button, code, words = whole.dataset.copied) => {
 }
 
 function show(cell) {
-  whole.querySelector("code").textContent = program(cell)
+  whole.querySelector("code").innerHTML = program(cell, "innerHTML") // with its colours
   whole.querySelector("b").textContent = cell.id.replace("cell-", "")
   whole.showModal()
 }
@@ -39,7 +38,7 @@ const sized = new ResizeObserver(blocks => {
     else target.removeAttribute("tabindex")
   }
 })
-all("article pre > code, .program pre, .plot, .wide, p:has(> .broad)").forEach(block => sized.observe(block))
+all("pre > code, .plot, .wide, p:has(> .broad)").forEach(block => sized.observe(block))
 
 const tools = document.getElementById("cell-tools").content
 for (const cell of all("article .language-python")) {
@@ -50,7 +49,8 @@ for (const cell of all("article .language-python")) {
   cell.querySelector("[data-show]").addEventListener("click", () => show(cell))
 }
 whole.querySelector("[data-copy]").addEventListener("click", event => {
-  copy(event.currentTarget, codeOf(whole)).catch(() => getSelection().selectAllChildren(whole.querySelector("code")))
+  const code = whole.querySelector("code")
+  copy(event.currentTarget, code.textContent).catch(() => getSelection().selectAllChildren(code))
 })
 for (const code of all("code[data-copied]")) {
   const button = tools.querySelector("[data-copy]").cloneNode(true)
@@ -63,5 +63,20 @@ for (const code of all("code[data-copied]")) {
 whole.addEventListener("click", event => {
   if (event.target === whole || event.target.closest("[data-close]")) whole.close()
 })
+
+// Whether long lines are wrapped holds for all code, on this page and the next ones.
+const { classList } = document.documentElement
+const wrappers = all("[data-wrap]")
+const say = () => wrappers.forEach(button => { button.ariaPressed = classList.contains("wrapped") })
+say()
+for (const button of wrappers) {
+  button.addEventListener("click", () => {
+    const place = button.getBoundingClientRect().top
+    const wrapped = classList.toggle("wrapped")
+    say()
+    scrollBy(0, button.getBoundingClientRect().top - place)
+    try { localStorage.setItem("attention.wrapped", wrapped ? "yes" : "") } catch { /* chosen for this page alone */ }
+  })
+}
 
 }

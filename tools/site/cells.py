@@ -73,7 +73,13 @@ class Fences:
         if language == "text" and self.above and same(self.above.output, source):
             cell, self.above = self.above, None
             return output(cell, self.text) + self.below(cell)
-        return block(source, language)
+        code = block(source, language)
+        return self.command(code) if language == "sh" else code
+
+    def command(self, code: str) -> str:
+        """A drawn command with the words for the button that copies it."""
+        label, said = html.escape(self.text["copy_command"]), html.escape(self.text["command_copied"])
+        return code.replace("<code>", f'<code data-copy-label="{label}" data-copied="{said}">', 1)
 
     def marks(self, cell: Cell) -> tuple[tuple[int, str], ...]:
         """The marked lines of a cell, and what begins each; the style sheet shows the sign and says the words."""
