@@ -136,3 +136,10 @@ def tab(chromium, server):
     """
     with open_tab(chromium, server) as tab:
         yield tab
+
+
+@pytest.fixture
+def phone(chromium, server):
+    """A tab for one test on a phone, where fingers touch."""
+    with open_tab(chromium, server, has_touch=True, is_mobile=True, viewport={"width": 390, "height": 844}) as tab:
+        yield tab

@@ -4,15 +4,8 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser import site
-from tests.browser.conftest import open_tab
 from tests.configuration import text
 from tools.cells.source import program
-
-
-@pytest.fixture
-def phone(chromium, server):
-    with open_tab(chromium, server, has_touch=True, is_mobile=True, viewport={"width": 390, "height": 844}) as tab:
-        yield tab
 
 
 def edges(code):

@@ -3,6 +3,7 @@
 from playwright.sync_api import expect
 
 from tests.browser import site
+from tests.configuration import text
 from tools.glossary import read_glossary
 
 SAID = [term for term in read_glossary(site.ROOT / "languages/glossary.csv") if term.says("en")]
@@ -42,13 +43,33 @@ def test_the_sentence_of_a_term_shows_for_pointer_and_keyboard_and_is_its_title(
     assert says in opened.locator(".entry:has(:target) p").inner_text()
 
 
-def test_the_sentence_of_a_term_stays_inside_a_phone(tab):
-    tab.page.set_viewport_size({"width": 360, "height": 700})
-    opened = tab.open("practice/capstone/")
+def test_a_tap_on_a_term_shows_its_sentence_and_a_second_one_or_the_note_leads_to_the_glossary(phone):
+    opened = phone.open("zh/practice/capstone/")
+    term, other = opened.locator("p > a.term").all()[:2]
+    note = opened.get_by_role("tooltip")
+    for leads in (term, opened.locator(".says").get_by_role("link", name=text("zh", "term"))):
+        says = term.get_attribute("title")
+        term.tap()
+        expect(note).to_have_text(says)
+        opened.locator("h1").tap()
+        expect(note).to_be_hidden()
+        other.tap()
+        expect(note).not_to_have_text(says)
+        term.tap()
+        expect(note).to_have_text(says)
+        leads.tap()
+        opened.wait_for_url("**/zh/glossary/#*")
+        assert says in opened.locator(".entry:has(:target) p").inner_text()
+        opened.go_back()
+        opened.reload()
+
+
+def test_the_sentence_of_a_term_stays_inside_a_phone(phone):
+    opened = phone.open("practice/capstone/")
     for term in opened.locator("p > a.term").all()[:6]:
         term.focus()
-        box = opened.get_by_role("tooltip").bounding_box()
+        box = opened.locator(".says").bounding_box()
         assert box["x"] >= 0
-        assert box["x"] + box["width"] <= 360
+        assert box["x"] + box["width"] <= 390
         assert box["y"] >= 0
-        assert box["y"] + box["height"] <= 700
+        assert box["y"] + box["height"] <= 844

@@ -1,17 +1,20 @@
-// Terms: whoever points at one, or comes to it by keyboard, reads its sentence.
+// Terms: whoever points at one, comes to it by keyboard or taps on it, reads its sentence. The note below
+// it leads to the glossary, as the term does; but the first tap on a term shows its sentence.
 
 "use strict"; {
 
-const note = Object.assign(document.createElement("div"), { className: "says", id: "says", role: "tooltip", popover: "manual" })
-document.body.append(note)
-let leaving
+const note = document.querySelector(".says")
+const [sentence, link] = note.children
+let leaving, shown, opens
 
 function say(term) {
   hush()
+  shown = term
   if (term.title) term.dataset.says = term.title
   term.removeAttribute("title") // the browser would show it as well
-  term.setAttribute("aria-describedby", note.id)
-  note.textContent = term.dataset.says
+  term.setAttribute("aria-describedby", sentence.id)
+  sentence.textContent = term.dataset.says
+  link.href = term.href
   note.showPopover()
   const [line] = term.getClientRects()
   const below = line.bottom + 6
@@ -22,18 +25,30 @@ function say(term) {
 
 function hush() {
   clearTimeout(leaving)
+  shown = null
   note.hidePopover()
 }
 
 const leave = () => { leaving = setTimeout(hush, 200) } // enough to reach the note, and select its words
 note.addEventListener("pointerenter", () => clearTimeout(leaving))
-note.addEventListener("pointerleave", leave)
+note.addEventListener("pointerleave", ({ pointerType }) => pointerType === "mouse" && leave())
 document.addEventListener("keydown", event => event.key === "Escape" && hush())
+document.addEventListener("pointerdown", ({ target, pointerType }) => {
+  const term = target.closest("a.term")
+  opens = pointerType === "touch" && term !== shown // before a click on it focuses the term
+  if (!term && !note.contains(target)) hush()
+})
 for (const term of document.querySelectorAll("a.term")) {
   term.addEventListener("pointerenter", ({ pointerType }) => pointerType === "mouse" && say(term))
-  term.addEventListener("pointerleave", leave)
+  term.addEventListener("pointerleave", ({ pointerType }) => pointerType === "mouse" && leave())
   term.addEventListener("focus", () => say(term))
-  term.addEventListener("blur", hush)
+  term.addEventListener("blur", event => { if (!note.contains(event.relatedTarget)) hush() })
+  term.addEventListener("click", event => {
+    if (!opens) return
+    event.preventDefault()
+    say(term)
+    opens = false
+  })
 }
 
 }
