@@ -1,8 +1,9 @@
-"""The face of the site: one query attending, and what was counted for each promise."""
+"""The face of the site: three ways in, one query attending, and what was counted for each promise."""
 
 import re
 
 import pytest
+from playwright.sync_api import expect
 
 from tests.browser import site
 from tests.configuration import text
@@ -15,6 +16,65 @@ SEEN = """() => [...document.querySelectorAll(".turn")].flatMap((turn, i) =>
 MOVES = "document.querySelector('.attention').getAnimations({subtree: true}).length"
 ENDS = """() => [...new Set(document.querySelector('.attention').getAnimations({subtree: true})
     .map(animation => Math.round(animation.effect.getComputedTiming().endTime)))]"""
+
+
+# The opening of the picture: each turn that can be seen, and what its arcs lack to be drawn whole.
+OPENING = """() => {
+    for (const animation of document.querySelector(".attention").getAnimations({subtree: true}))
+        Object.assign(animation, {currentTime: 0}).pause()
+    return [...document.querySelectorAll(".turn")].flatMap((turn, i) => +getComputedStyle(turn).opacity
+        ? [[i, ...[...turn.querySelectorAll("path")].map(path => parseFloat(getComputedStyle(path).strokeDashoffset))]]
+        : [])
+}"""
+FAMILIES = "[...new Set([...document.querySelectorAll('body, body *')].map(one => getComputedStyle(one).fontFamily))]"
+FAMILY_OF = "one => getComputedStyle(document.documentElement).getPropertyValue(`--md-${one}-font-family`)"
+
+
+# --- ways in --------------------------------------------------------------------------------------
+
+
+def test_under_the_lead_a_reader_starts_to_learn_asks_for_a_bug_or_paints_a_mask(tab):
+    tab.page.set_viewport_size({"width": 1280, "height": 800})
+    opened, words = tab.open("zh/"), site.LANGUAGES["zh"].extra["text"]["doors"]
+    doors = opened.locator(".doors")
+    expect(doors).to_be_in_viewport(ratio=1)
+    assert doors.get_by_role("link").all_inner_texts() == [words["learn"], words["paint"]]
+    field = doors.get_by_role("textbox", name=words["bug"])
+    field.click()
+    opened.keyboard.insert_text("损失 nan")
+    opened.keyboard.press("Enter")
+    expect(opened.locator(".search__query")).to_have_value("损失 nan")
+    expect(opened.locator(".search__results a").first).to_be_visible()
+    opened.keyboard.press("Escape")
+    doors.get_by_role("link").first.focus()
+    opened.keyboard.press("Enter")
+    opened.wait_for_url("**/zh/foundations/weighted-average/")
+    opened.go_back()
+    doors.get_by_role("link").last.click()
+    opened.wait_for_url("**/zh/masks/combining/#mask-painter")
+    expect(opened.locator("#mask-painter")).to_be_in_viewport()
+
+
+def test_without_scripts_a_finger_that_looks_for_a_bug_is_led_to_the_questions(chromium, server):
+    context = chromium.new_context(
+        java_script_enabled=False, has_touch=True, viewport={"width": 390, "height": 800}, reduced_motion="reduce"
+    )
+    opened, words = context.new_page(), site.LANGUAGES["it"].extra["text"]["doors"]
+    opened.goto(f"{server.url}it/")
+    doors = opened.locator(".doors")
+    expect(doors).to_be_in_viewport(ratio=1)
+    expect(doors.get_by_role("textbox")).to_be_hidden()
+    doors.get_by_role("link", name=words["bug"]).tap()
+    expect(opened.locator("#pages")).to_be_in_viewport()
+    context.close()
+
+
+@pytest.mark.parametrize("path", ["it/", "zh/foundations/softmax/", "labs/see-the-masks/"])
+def test_words_are_of_one_family_and_code_is_of_another(tab, path):
+    opened = tab.open(path)
+    families = {family.replace('"', "") for family in opened.evaluate(FAMILIES)}
+    known = {" ".join(opened.evaluate(FAMILY_OF, kind).replace('"', "").split()) for kind in ("text", "code")}
+    assert families - {"Mathematics, math", "math"} == known
 
 
 # --- one query attending --------------------------------------------------------------------------
@@ -39,7 +99,7 @@ def test_the_picture_shows_the_printed_weights_as_numbers_as_arcs_and_as_shares_
 def test_the_picture_ends_by_itself_and_stops_at_the_token_that_a_reader_chooses(tab):
     opened = tab.open("")
     assert opened.evaluate(MOVES) > 0
-    assert opened.evaluate(ENDS) == [30_000]
+    assert opened.evaluate(ENDS) == [29_250]
     opened.get_by_role("radio").first.focus()
     opened.keyboard.press("Space")
     assert (opened.evaluate(MOVES), opened.evaluate(SEEN)) == (0, [0])
@@ -47,6 +107,11 @@ def test_the_picture_ends_by_itself_and_stops_at_the_token_that_a_reader_chooses
     assert opened.evaluate(SEEN) == [1]
     opened.get_by_text("step", exact=True).click()
     assert (opened.evaluate(MOVES), opened.evaluate(SEEN)) == (0, [5])
+
+
+def test_the_picture_opens_whole_on_a_query_with_unlike_weights_before_it_and_zeros_behind(tab):
+    opened = tab.open("it/")
+    assert opened.evaluate(OPENING) == [[3, 0, 0, 0, 0]]
 
 
 @pytest.mark.parametrize("media", [{"reduced_motion": "reduce"}, {"media": "print"}], ids=str)

@@ -75,6 +75,14 @@ def test_a_page_names_its_chapter_its_place_and_what_it_builds_on(built):
             assert crumbs[1]["aria-current"] == "page"
 
 
+def test_a_page_of_a_chapter_says_first_how_long_it_takes(built):
+    for page, html in each_page(built):
+        if chapter(page.slug):
+            before, after = text(page.language, "minutes").split("{minutes}")
+            said = html.select_one(".facts li").get_text()
+            assert 4 < int(said.removeprefix(before).removesuffix(after)) < 20, page
+
+
 def test_the_page_before_and_the_page_after_are_at_the_top_and_at_the_foot(built):
     for page, html in each_page(built):
         at = site.SLUGS.index(page.slug)

@@ -15,6 +15,7 @@ def page(slug, title, **fields):
         "source": parse(f"# {title}\n", Path(f"docs/en/{slug}.md")),
         "notebook": None,
         "markdown": "",
+        "minutes": 1,
         "ran_on": {},
     }
     nothing = dict.fromkeys(("behind", "builds_on", "cells", "own_cells", "badges"), ())

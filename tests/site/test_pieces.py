@@ -20,11 +20,26 @@ from tools.site.body import (
 from tools.site.cells import Fences, refuse_undrawn, with_cells
 from tools.site.labs import figures, with_figures, with_places
 from tools.site.mathematics import to_mathml
+from tools.site.pages import minutes
 
 CELLS = [
     Cell("data", "x = 1\n", None, 2),
     Cell("show", "print(x)\n", "1\n", 8),
 ]
+LONG = """# The six words of a title
+
+Five words, `x` and $x$.
+
+--8<-- "a/b.md:show"
+
+权重每行，加起来。
+
+??? question "Folded?"
+
+    These words do not count.
+
+    --8<-- "a/b.md:show"
+"""
 TEXT = """---
 description: A page.
 ---
@@ -58,6 +73,13 @@ PAGE = read(TEXT)
 
 def sources(made, kind):
     return [cell["source"] for cell in made["cells"] if cell["cell_type"] == kind]
+
+
+# --- time -----------------------------------------------------------------------------------------
+
+
+def test_a_page_takes_the_time_of_its_words_and_han_characters_and_a_minute_for_each_cell_but_not_for_what_is_folded():
+    assert minutes(parse(LONG, Path("docs/en/a/b.md")), words_a_minute=6) == (6 + 5 + 7) / 6 + 1
 
 
 # --- notebooks ------------------------------------------------------------------------------------

@@ -40,11 +40,15 @@ dialog.addEventListener("keydown", event => {
 dialog.addEventListener("click", event => {
   if (event.target === dialog || event.target.closest("[data-search-close], a")) dialog.close()
 })
-const openers = all("[data-search-open]")
+const openers = all("[data-search-open], .doors form")
 if (location.protocol === "file:") { // from which nothing can be fetched
   openers.forEach(button => button.remove())
 } else {
-  openers.forEach(button => button.addEventListener("click", open))
+  openers.forEach(opener => opener.addEventListener(opener.elements ? "submit" : "click", event => {
+    event.preventDefault()
+    if (opener.elements) query.value = opener.elements[0].value
+    open()
+  }))
   document.addEventListener("keydown", event => {
     const typing = event.target.closest("input, textarea, select, [contenteditable]") && !dialog.contains(event.target)
     const wanted = (event.key === "/" && !typing) || (event.key === "k" && (event.ctrlKey || event.metaKey))

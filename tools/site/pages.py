@@ -1,6 +1,7 @@
 """What the site knows of its pages before any is drawn."""
 
 import functools
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from tools.site import badges, plain
 from tools.site.checks import refuse_slips
 from tools.site.files import ROOT, own_cells, relative, text
 
+WORD = re.compile(r"[\u4e00-\u9fff]|[^\W\u4e00-\u9fff]+")  # a Han character, or a word of letters
 I18nFile = Any  # a file of MkDocs with what static-i18n puts on it: its locale, its path without the language
 
 
@@ -27,7 +29,7 @@ class SitePage:
 
     `source` is the page whose text it shows. `behind` names its sections whose English is newer, or is ALL.
     `own_cells` are those of its snippet file. `badges` say what ran, `ran_on` where some of its cells did. `notebook`
-    and `markdown` are what lies beside it.
+    and `markdown` are what lies beside it. To read it takes about so many `minutes`.
     """
 
     slug: str
@@ -44,6 +46,7 @@ class SitePage:
     ran_on: Mapping[str, str]
     notebook: str | None
     markdown: str
+    minutes: int
 
     @property
     def is_lab(self) -> bool:
@@ -111,7 +114,15 @@ def read_page(file: I18nFile, config: MkDocsConfig, files: Files, records: Mappi
         ran_on=ran_on,
         notebook=notebooks.dump(notebooks.notebook(source, cells, link, figures, ran_on)) if cells else None,
         markdown=plain.page(source, address, link, ran_on, config.mdx_configs["pymdownx.snippets"]),
+        minutes=minutes(source, config.extra["words_a_minute"]),
     )
+
+
+def minutes(source: markdown.Page, words_a_minute: int) -> int:
+    """How long a page takes, about: its words at the pace of a reader, and a minute for each cell; folds stay shut."""
+    shown = [block for block in source.blocks if not block.folded]
+    words = sum(len(WORD.findall(block.words)) for block in shown)
+    return round(words / words_a_minute) + sum(block.kind == "cell" for block in shown)
 
 
 def texts(file: I18nFile, slug: str, config: MkDocsConfig) -> tuple[markdown.Page, markdown.Page, markdown.Page]:
