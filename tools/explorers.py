@@ -133,41 +133,58 @@ def attended(state):
 
 # --- the leak meter -------------------------------------------------------------------------------
 
-MUSEUM = "snippets/practice/museum.md"
-NUDGED = {"padding ignored": "padding-0"}  # for all others the last token of the causal meter
+NUDGED = {"causal": "causal-5", "padding": "padding-3"}  # what a figure begins with on the page of a call
+
+
+@functools.cache
+def names_of(slug):
+    """What the shared cells of a page define."""
+    names = {}
+    for cell in read_cells(Path(f"snippets/{slug}.md")):
+        if cell.shared:
+            exec(cell.code, names)
+    return names
 
 
 def leak_meter():
     """How far each row moves in four calls, for the right module and for each bug of the museum, and who notices."""
-    cells, page, bugs = read_cells(Path(MUSEUM)), {}, {}
-    for cell in cells:
-        if cell.shared:
-            exec(cell.code, page)
+    page, bugs = names_of("practice/museum"), {}
     page["exhibit"] = lambda bug, *bases, **methods: bugs.update({bug: (bases, methods)})
-    cases = [measured(page, "none")]
-    for number, room in enumerate((cell for cell in cells if cell.name.startswith("room-")), start=1):
+    right = measured(page, "none")
+    cases = [right | {"state": {"bug": "none", "token": token}} for token in NUDGED.values()]
+    rooms = [cell for cell in read_cells(Path("snippets/practice/museum.md")) if cell.name.startswith("room-")]
+    for number, room in enumerate(rooms, start=1):
         exec(room.code, page)
         for line in room.output.splitlines():
             bug = line[:16].strip()
-            cases.append(measured(page, bug, bugs[bug], number, *line[16:].strip().split(" ", 1)))
-    return {"meters": METER["meters"], "cases": cases}
+            _, probes = line[16:].split(maxsplit=1)
+            cases.append(measured(page, bug, bugs[bug], number, probes))
+    return {"meters": METER["meters"], "rooms": [room.name for room in rooms], "cases": cases}
 
 
-def measured(page, bug, replaced=((), {}), room=0, number="0", probes=""):
-    state = {"bug": bug, "token": NUDGED.get(bug, "causal-3")}
+def measured(page, bug, replaced=((), {}), room=0, probes=""):
+    state = {"bug": bug, "token": NUDGED["causal"]}
     bases, methods = replaced
     found = moved(page, type("Broken", bases or (page["Pieces"],), methods))
-    return {"state": state, "room": room, "number": number, "probes": probes, **found}
+    return {"state": state, "room": room, "probes": probes, **found}
 
 
 def moved(page, build):
-    """What the `moves` of the page finds in the first item of its batch; nothing where the call raises."""
-    padded, real = torch.tensor([[False, True, True, True]]), torch.tensor([[True, True, False]])
-    module, inputs, _ = page["setup"](build, causal=True)  # one for three calls: what it keeps of a call would show
+    """What the `moves` of the museum finds in the first item of a batch; nothing where the call raises."""
+    causal, padding = names_of("foundations/causal"), names_of("masks/padding")
+    eye, heads = torch.eye(3), padding["attention"]
+    # `attend` of the page on causal masks does not divide by the root of D.
+    one = with_matrices(build(width=3, num_heads=1, causal=True, bias=False), eye * 3**0.5, eye, eye, eye)
+    two = with_matrices(build(width=8, num_heads=2, bias=False), *heads.to_qkv.weight.chunk(3), heads.to_output.weight)
+    real = torch.tensor([[True, True, False]])
+    module, inputs, _ = page["setup"](build, causal=True)
     cross, others, memory = page["setup"](build, memory_width=12)
     calls = {
-        "causal": (lambda tokens: module(tokens)[0], inputs[:1, :4]),
-        "padding": (lambda tokens: module(tokens, is_real=padded.clone())[0], inputs[:1, :4]),
+        "causal": (lambda tokens: one(tokens)[0], causal["inputs"][None]),
+        "padding": (
+            lambda tokens: two(tokens, is_real=~padding["masked"][:1])[0],
+            padding["embedding"][padding["ids"][:1]],
+        ),
         "cross": (lambda tokens: cross(others[:1, :4], tokens, real.clone())[0], memory[:1, :3]),
         "cache": (lambda tokens: in_steps(module, page["Cache"](4), tokens), inputs[:1, :4]),
     }
@@ -178,6 +195,13 @@ def moved(page, build):
         except RuntimeError:
             found[name] = None
     return found
+
+
+def with_matrices(module, *matrices):
+    """The module with matrices of a page in place of its own."""
+    for parameter, matrix in zip(module.parameters(), matrices, strict=True):
+        parameter.data = matrix
+    return module.eval()
 
 
 def in_steps(module, cache, tokens):

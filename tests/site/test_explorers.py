@@ -10,7 +10,7 @@ from jinja2 import DictLoader, Environment
 from tests.configuration import ROOT
 from tools import explorers as torch_side
 from tools import shape_tracer
-from tools.cells.source import SourceError
+from tools.cells.source import SourceError, read_cells
 from tools.site.explorers import drawing, show, words
 
 TRACED = [
@@ -65,11 +65,36 @@ def test_the_stored_numbers_are_those_of_torch(name):
     assert torch_side.same(torch_side.golden(name), torch_side.stored(name)), "write them anew: nox -s update"
 
 
+LEAK_METER = json.loads((ROOT / torch_side.FOLDER / "leak-meter.json").read_text("utf-8"))
+
+
 def test_the_leak_meter_shows_each_leak_of_which_the_probe_of_causality_knows():
-    cases = json.loads((ROOT / torch_side.FOLDER / "leak-meter.json").read_text("utf-8"))["cases"]
-    leaking = {case["state"]["bug"] for case in cases if any(case["causal"][i][3] > 1e-4 for i in range(3))}
-    assert leaking == {case["state"]["bug"] for case in cases if "causality" in case["probes"]}
-    assert len(cases) == 39
+    leaks = {
+        name: {case["state"]["bug"] for case in LEAK_METER["cases"] if case[name] and leaking(case[name])}
+        for name in ("causal", "cache")
+    }
+    found = {case["state"]["bug"] for case in LEAK_METER["cases"] if "causality" in case["probes"]}
+    assert leaks["causal"] == found - {"cut by view"}, "one head is not cut"
+    assert found <= leaks["cache"] == found | {"open cache"}
+    assert len(LEAK_METER["cases"]) == 40
+
+
+def leaking(moved):
+    return any(number > 1e-4 for i, row in enumerate(moved) for number in row[i + 1 :])
+
+
+def test_the_leak_meter_has_the_numbers_that_its_pages_print():
+    right, _, thrown_away, *_ = LEAK_METER["cases"]
+    wanted = [[f"{row[5]:.4f}" for row in case["causal"]] for case in (thrown_away, right)]
+    assert changes("foundations/causal", "thrown-away") == wanted
+    pads = [f"{max(row[3:]):.4f}" for row in right["padding"]]
+    assert changes("masks/padding", "probe")[0] == pads
+
+
+def changes(slug, name):
+    """What a cell prints for `change of each row`."""
+    [cell] = [cell for cell in read_cells(ROOT / f"snippets/{slug}.md") if cell.name == name]
+    return [re.findall(r"[\d.]+", row) for row in re.findall(r"change of each row\s+tensor\(\[+(.*?)\]", cell.output)]
 
 
 # How the pages write what stands inside functions and classes there.

@@ -52,7 +52,7 @@ def drawing(env: Environment, folder: Path, said: dict[str, str]) -> Draw:
     """What draws an explorer in a language whose words are `said`; `folder` holds the numbers of each."""
     env.filters.update(tone=tone_of, largest=largest)
 
-    def draw(name, state, legend):
+    def draw(name, state, legend, **more):
         path = Path(folder, f"{name}.json")
         if not path.is_file():
             raise SourceError(f"no explorer is named {name!r}; {folder} has them all")
@@ -60,7 +60,9 @@ def drawing(env: Environment, folder: Path, said: dict[str, str]) -> Draw:
         case = next((case for case in golden["cases"] if wanted.items() <= case["state"].items()), None)
         if not case:
             raise SourceError(f"{name} has no numbers for the state {state!r}; {path} names them all")
-        return env.get_template(f"explorers/{name}.html").render(golden=golden, case=case, legend=legend, words=said)
+        return env.get_template(f"explorers/{name}.html").render(
+            golden=golden, case=case, legend=legend, words=said, **more
+        )
 
     return draw
 

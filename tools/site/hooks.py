@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from functools import partial
 from html import escape
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,7 +32,7 @@ if ".ipynb" not in utils.markdown_extensions:
 for chatty in ("static_i18n", "jupyter"):
     logging.getLogger(f"mkdocs.plugins.mkdocs_{chatty}").setLevel(logging.WARNING)
 
-GLOSSARY = "glossary"
+GLOSSARY, MUSEUM = "glossary", "practice/museum"
 # What stands below the text of some pages; in a site without this theme they are their text.
 ENDS = {
     "map": lambda edition: {"rows": curriculum.rows(edition)},
@@ -124,7 +125,8 @@ def on_env(env, config, files):
 def on_page_context(context, page, config, nav):
     """What a page says of others, and what lies beside it: here every page has its title and its sections."""
     known, edition = here(page), now.edition
-    content, scripts = explorers.show(page.content, known.source.path, now.draw)
+    museum = utils.get_relative_url(edition.in_nav[MUSEUM].url, page.url)
+    content, scripts = explorers.show(page.content, known.source.path, partial(now.draw, museum=museum))
     content = front.say_counted(content, now.counts)
     context.update(here=known, edition=edition, terms=now.terms, content=content, explorers=scripts)
     context.update(bases=curriculum.bases(known, edition.in_nav), older=list(body.older(page.toc, known.behind)))
