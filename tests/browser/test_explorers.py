@@ -159,6 +159,9 @@ def test_a_mask_is_painted_by_mouse_for_a_call_copied_and_shared_by_its_address(
     expect(status).to_have_text(f"{painted} {said['given'].format(call='softmax, -inf', weight='nan')}")
     expect(row).to_have_class("empty")
     expect(row.locator("td.odd")).to_have_text(["nan"] * 6)
+    colours = "all => [...new Set(all.map(one => getComputedStyle(one).color))]"
+    nan = opened.locator("article").get_by_text("nan", exact=True).and_(opened.locator(":is(.output span, td)"))
+    assert len(nan.evaluate_all(colours)) == 1, "in figures and outputs"
     expect(painter.get_by_label(said["pattern"])).to_have_value("hand")
     painter.get_by_label(said["library"]).select_option("SDPA, boolean")
     expect(painter.locator("[data-shows=mask] td").filter(has_text="True")).to_have_count(17)  # True = attend
