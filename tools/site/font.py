@@ -20,8 +20,8 @@ from fontTools.ttLib import TTFont
 FONT = Path("theme/assets/math.woff2")
 # Identifiers of one letter are drawn in italics, and the italic h has a place of its own.
 ALPHABET = (
-    "!()+,./0123456789:;<=>BL[]_abcdefghijklmnopqrstuvwxyz{|}·×′\u2061\u2063←→↔∑−√∞∧∨∼∽≈≠≤≥⊤⋅⌊⌋"
-    "𝐴𝐵𝐶𝐷𝐸𝐹𝐺𝐻𝐼𝐽𝐾𝐿𝑀𝑁𝑂𝑃𝑄𝑅𝑆𝑇𝑈𝑉𝑊𝑋𝑌𝑍𝑎𝑏𝑐𝑑𝑒𝑓𝑔ℎ𝑖𝑗𝑘𝑙𝑚𝑛𝑜𝑝𝑞𝑟𝑠𝑡𝑢𝑣𝑤𝑥𝑦𝑧𝛼𝛿𝜃𝜌𝜏𝜔𝜕"
+    "!()+,./0123456789;<=>B[]_abcdefghiklmnoprstuvwxy{|}·×′\u2061\u2063←→∑−√∞∧∨∼≈≠≤≥⊤⋅⌊⌋"
+    "𝐴𝐵𝐶𝐷𝐸𝐹𝐻𝐼𝐾𝐿𝑀𝑁𝑂𝑃𝑄𝑅𝑆𝑇𝑉𝑊𝑋𝑌𝑍𝑎𝑏𝑐𝑑𝑒𝑓𝑔ℎ𝑖𝑗𝑘𝑚𝑛𝑝𝑞𝑟𝑠𝑡𝑣𝑤𝑥𝑦𝛼𝛿𝜃𝜏𝜔𝜕"
 )
 SIZES = 5  # of a bracket; a taller one is put together from its parts
 UNUSED = ["GDEF", "GPOS", "GSUB", "gasp"]  # tables that a browser does not read for formulas
