@@ -365,6 +365,7 @@ FITTING = {
         [".controls", "[data-shows=output]"],
     ),
     "one-query": ("it/foundations/scale/#one-query", ["legend", "[data-shows=summary]"]),
+    "shape-tracer": ("it/cross/cross-attention/#shape-tracer", [".bar"]),
     "leak-meter": (
         "zh/foundations/causal/#leak-meter?bug=inverted",
         [".controls", "[data-shows=causal]", "[role=status]"],

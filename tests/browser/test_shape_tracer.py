@@ -32,7 +32,7 @@ TRACED = """states => {
         tracer.choose("sizes", sizes)
         tracer.choose("line", line)
         tracer.update()
-        return [...tracer.querySelectorAll("tbody tr")].map(row =>
+        return [...tracer.querySelectorAll("tbody tr:not(.fold)")].map(row =>
             ["code", "samp", "strong"].map(part => row.querySelector(part).textContent))
     })
     tracer.querySelector("[data-reset]").click()
@@ -46,8 +46,10 @@ def test_each_line_has_the_shapes_and_the_error_of_torch_and_a_box_comes_as_the_
     assert sent == drawn
     for case, rows in zip(cases(code), found, strict=True):
         lines = [line for line, _ in written(case["state"])]
-        steps = case["steps"] + [""] * (len(lines) - len(case["steps"]))
+        steps = [step if ") " in step else "" for step in case["steps"]] + [""] * (len(lines) - len(case["steps"]))
         errors = [""] * len(lines)
+        if case["error"]:
+            steps[len(case["steps"]) - 1] = case["steps"][-1]
         errors[len(case["steps"]) - 1] = case["error"]
         assert rows == [list(row) for row in zip(lines, steps, errors)], case["state"]
 
@@ -57,9 +59,9 @@ def test_a_box_has_a_rectangle_for_each_head_an_edge_for_each_item_behind_and_tr
     row = opened.locator("#shape-tracer tbody tr").nth(4)
     count = "paths => paths.map(path => path.getAttribute('d').split('M').length - 1)"
     assert row.locator("path").evaluate_all(count) == [12, 4]
-    assert row.locator("text").all_text_contents() == ["D 5", "T 4", "H 4", "B 4"]
+    expect(row.locator("span")).to_have_text("(B 4, H 4, T 4, D 5)")
     opened = tab.open(address("shapes", "en", line="2.1", sizes=1))
-    expect(opened.locator("#shape-tracer tr.changed td span")).to_have_text("(E, 20)")
+    expect(opened.locator("#shape-tracer tr.changed td span")).to_have_text("(E 3, 20)")
 
 
 ERROR = "RuntimeError: shape '[2, 6, 3, 5]' is invalid for input of size 240"
@@ -83,3 +85,51 @@ def test_a_line_is_replaced_by_mouse_and_keyboard_and_shared_by_its_address(tab)
     expect(status).to_have_text(said["traced"].format(shape="(2, 6, 20)"))
     expect(tracer.locator("tr:is(.changed, .stopped)")).to_have_count(0)
     tab.ends_at("#shape-tracer")
+
+
+# Where the controls end, and where the step that fails stands.
+PLACES = """tracer => [tracer.querySelector(".bar"), tracer.querySelector("tr:has(strong:not(:empty))")].map(part => {
+    const { top, bottom } = part.getBoundingClientRect()
+    return [top, bottom]
+})"""
+
+
+def test_on_a_phone_the_controls_stay_in_sight_and_the_step_that_fails_comes_into_view(chromium, server):
+    context = chromium.new_context(has_touch=True, reduced_motion="reduce", viewport={"width": 390, "height": 844})
+    opened = context.new_page()
+    opened.goto(server.url + site.Page("it", PAGES["cross-attention"]).path)
+    tracer, said = opened.locator("#shape-tracer"), words("it")
+    rows, line = tracer.locator("tbody tr:not(.fold)"), tracer.get_by_label(said["line"])
+    expect(rows.locator("visible=true")).to_have_count(16)
+    rows.last.evaluate("row => row.scrollIntoView({ block: 'end' })")
+    expect(line).to_be_in_viewport()
+    line.select_option("scores = queries @ keys / D**0.5")
+    expect(tracer.locator(".fold")).to_have_text([said["same"].format(steps=10), said["unrun"].format(steps=5)])
+    expect(rows.locator("visible=true")).to_have_count(1)
+    (_, under), (top, bottom) = tracer.evaluate(PLACES)
+    header = opened.locator(".md-header").bounding_box()["height"]
+    assert header <= under <= top + 1
+    assert bottom <= 844
+    same, unrun = tracer.locator(".fold button").all()
+    same.tap()
+    expect(rows.locator("visible=true")).to_have_count(11)
+    expect(same).to_have_attribute("aria-expanded", "true")
+    unrun.focus()
+    opened.keyboard.press("Enter")
+    expect(rows.locator("visible=true")).to_have_count(16)
+    same.tap()
+    expect(rows.locator("visible=true")).to_have_count(6)
+    context.close()
+
+
+def test_the_step_that_fails_comes_smoothly_but_for_those_who_want_it_still(tab):
+    opened = tab.open(address("many-heads", "zh"))
+    opened.evaluate("""() => {
+        window.moves = []
+        HTMLTableRowElement.prototype.scrollIntoView = how => moves.push(how.behavior)
+    }""")
+    for motion in ("no-preference", "reduce"):
+        opened.emulate_media(reduced_motion=motion)
+        opened.locator("#shape-tracer [name=sizes]").select_option("1")
+        opened.locator("#shape-tracer [data-reset]").click()
+    assert opened.evaluate("moves") == ["smooth", "auto"]

@@ -77,8 +77,8 @@ globalThis.Explorer = class extends HTMLElement {
     if (hash.split("?")[0] !== `#${this.id}`) return
     this.enter(hash)
     this.settled = this.address
-    this.say()
     this.scrollIntoView()
+    this.say()
   }
 
   // An address that names no state of this explorer, whoever wrote it, leads to the first one.

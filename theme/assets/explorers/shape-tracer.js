@@ -4,39 +4,28 @@
 "use strict"; {
 
 const MARK = "  # " // between the code of a line and the letters of its shape
-const [UNIT, SHEET, GAP, LETTER, LINE] = [4, 4, 6, 7, 16] // of a drawn box: a number, an item, between two heads; its labels
+const [UNIT, SHEET, GAP] = [2, 2, 3] // of a drawn box: a number, an item, between two heads
 
 // Columns go right and rows go down, heads stand side by side and items behind one another.
-function draw(svg, sizes, letters) {
-  const labels = sizes.map((size, axis) => letters[axis] === `${size}` ? letters[axis] : `${letters[axis]} ${size}`)
+function draw(svg, sizes) {
   const [width, height] = [sizes.at(-1), sizes.at(-2)].map(size => UNIT * size)
   const [items, heads] = [sizes.length > 2 ? sizes[0] : 1, sizes.length > 3 ? sizes[1] : 1]
   const behind = SHEET * (items - 1)
-  const top = LINE + behind
   const starts = [...Array(heads).keys()].map(head => head * (width + GAP))
-  const right = starts.at(-1) + width + behind + LETTER
   const sheets = [...Array(items).keys()].slice(1).reverse()
   const edges = sheets.flatMap(item => starts.map(x =>
-    `M${x + SHEET * item} ${top - SHEET * (item - 1)}v-${SHEET}h${width}v${height}h-${SHEET}`))
-  const fronts = starts.map(x => `M${x} ${top}h${width}v${height}h-${width}z`)
+    `M${x + SHEET * item} ${behind - SHEET * (item - 1)}v-${SHEET}h${width}v${height}h-${SHEET}`))
+  const fronts = starts.map(x => `M${x} ${behind}h${width}v${height}h-${width}z`)
   svg.querySelectorAll("path").forEach((path, i) => path.setAttribute("d", [edges, fronts][i].join("")))
-  const [columns, rows, ...others] = labels.toReversed()
-  const texts = [
-    [0, top + height + LINE, columns],
-    [right, top + height / 2 + 6, rows],
-    [0, LINE - SHEET, others[1] && others[0]],
-    [right, LINE - SHEET, others.at(-1)],
-  ]
-  svg.querySelectorAll("text").forEach((text, i) => {
-    const [x, y, label = ""] = texts[i]
-    text.setAttribute("x", x)
-    text.setAttribute("y", y)
-    text.textContent = label
-  })
-  const size = [LETTER + Math.max(...texts.map(([x, , label = ""]) => x + LETTER * label.length)), top + height + LINE + SHEET]
+  const size = [starts.at(-1) + width + behind + 2, height + behind + 2]
   svg.setAttribute("width", size[0])
   svg.setAttribute("height", size[1])
-  svg.setAttribute("viewBox", `-1 0 ${size.join(" ")}`)
+  svg.setAttribute("viewBox", `-1 -1 ${size.join(" ")}`)
+}
+
+// (B 2, T 6, 15): a letter with its size, or the size alone where the letter of the page is not true.
+function named(letters, sizes) {
+  return `(${letters.split(", ").map((letter, i) => letter === `${sizes[i]}` ? letter : `${letter} ${sizes[i]}`).join(", ")})`
 }
 
 customElements.define("shape-tracer", class extends Explorer {
@@ -44,6 +33,8 @@ customElements.define("shape-tracer", class extends Explorer {
     this.rows = [...this.querySelectorAll("tbody tr")]
     this.lines = this.rows.map(row => row.querySelector("code").textContent)
     this.cases = JSON.parse(this.querySelector("script").textContent)
+    this.asWritten = this.compute(this.state)
+    this.template = this.querySelector("template")
   }
 
   compute({ sizes, line }) {
@@ -57,22 +48,64 @@ customElements.define("shape-tracer", class extends Explorer {
     return this.lines.map((line, i) => i === parseInt(chosen) - 1 ? code : line)
   }
 
-  show({ steps, letters, error }, { line }) {
+  show(traced, { line }) {
+    const { steps, letters, error } = traced
     const written = this.written(line)
     this.rows.forEach((row, i) => {
-      const [code, trail, raised] = row.querySelectorAll("code, samp, strong")
+      const [code, shape, trail, raised] = row.querySelectorAll("code, span, samp, strong")
+      const [step = "", reached] = [steps[i], letters[i] !== undefined]
+      const failed = i === steps.length - 1 && error
       code.textContent = written[i]
-      trail.textContent = steps[i] ?? ""
-      raised.textContent = i === steps.length - 1 ? error : ""
+      shape.textContent = letters[i] ? named(letters[i], last(step)) : ""
+      trail.textContent = failed || step.includes(") ") ? step : ""
+      raised.textContent = failed || ""
       row.classList.toggle("changed", i === parseInt(line) - 1)
-      row.classList.toggle("stopped", letters[i] === undefined)
-      row.querySelector("span").textContent = letters[i] ? `(${letters[i]})` : ""
-      if (letters[i]) draw(row.querySelector("svg"), last(steps[i]), letters[i].split(", "))
+      row.classList.toggle("stopped", !reached)
+      if (letters[i]) draw(row.querySelector("svg"), last(step))
     })
+    this.fold(this.rows.map((_, i) => {
+      if (traced === this.asWritten) return ""
+      if (i >= steps.length) return "unrun"
+      return [[steps, this.asWritten.steps], [letters, this.asWritten.letters], [written, this.lines]]
+        .every(([ours, theirs]) => ours[i] === theirs[i]) ? "same" : ""
+    }))
     const { says, raises, passes } = this.status.dataset
     const sentence = error ? raises : line === "0" ? says : passes
     const shape = `(${last(steps.at(-1)).join(", ")})`
     this.said = filled(sentence, { step: steps.length, message: error, shape })
+  }
+
+  // Of steps in a row that a choice leaves as they were, or does not reach, one line remains, which opens.
+  fold(kinds) {
+    this.querySelectorAll(".fold").forEach(line => line.remove())
+    this.rows.forEach(row => { row.hidden = false })
+    for (let start = 0, end; start < kinds.length; start = end) {
+      for (end = start + 1; kinds[end] === kinds[start];) end++
+      if (kinds[start] && end - start > 1) this.foldInto(kinds[start], this.rows.slice(start, end))
+    }
+  }
+
+  foldInto(kind, rows) {
+    const line = this.template.content.firstElementChild.cloneNode(true)
+    const button = line.querySelector("button")
+    const open = opened => {
+      button.ariaExpanded = opened
+      rows.forEach(row => { row.hidden = !opened })
+    }
+    button.textContent = filled(this.template.dataset[kind], { steps: rows.length })
+    button.addEventListener("click", () => open(button.ariaExpanded === "false"))
+    open(false)
+    rows[0].before(line)
+  }
+
+  // What is announced is brought into view, too: the step that fails, below the controls.
+  say() {
+    super.say()
+    const failed = this.querySelector("tr:has(strong:not(:empty))")
+    if (!failed) return
+    failed.style.scrollMarginTop = `${this.querySelector(".bar").offsetHeight}px`
+    const still = matchMedia("(prefers-reduced-motion: reduce)").matches
+    failed.scrollIntoView({ behavior: still ? "auto" : "smooth", block: "nearest" })
   }
 })
 
