@@ -9,16 +9,17 @@ import pytest
 from tests.browser import site
 from tests.configuration import ROOT
 
-PICTURE = re.compile(r'(?:<p>(?=<svg class="picture)|<div class="plot">)(<svg.*?</svg>)', re.S)
+PICTURE = re.compile(r'((?:<p>(?=<svg class="picture)|<div class="plot">)<svg.*?</svg>)', re.S)
 FIGURE = re.compile(r"^!\[.*\]\(#", re.M)  # what a lab says of one
 
 # The texts of the pictures that are cut by the frame of their picture, and those that lie on another; the box around a
 # slanted text says nothing of what lies on it.
 MISPLACED = """pictures => {
-    document.querySelector("article").innerHTML = pictures.join("")
+    document.querySelector("article").innerHTML =
+        pictures.map(picture => picture + (picture.startsWith("<p>") ? "</p>" : "</div>")).join("")
     const slanted = text => /\\((?!-?0\\b)/.test(text.getAttribute("transform"))
     const found = []
-    for (const picture of document.querySelectorAll("article > svg")) {
+    for (const picture of document.querySelectorAll("article svg")) {
         const frame = picture.getBoundingClientRect()
         const texts = [...picture.querySelectorAll("text")]
         const boxes = new Map(texts.map(text => [text, text.getBoundingClientRect()]))

@@ -38,7 +38,7 @@ const sized = new ResizeObserver(blocks => {
     else target.removeAttribute("tabindex")
   }
 })
-all("pre > code, .plot, .wide, p:has(> .broad)").forEach(block => sized.observe(block))
+all("pre > code, .plot, .wide, p:has(> .picture)").forEach(block => sized.observe(block))
 
 const tools = document.getElementById("cell-tools").content
 for (const cell of all("article .language-python")) {

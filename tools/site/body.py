@@ -21,7 +21,8 @@ DRAWING = re.compile(r"<svg\b([^>]*)(>.*</svg>)", re.S)
 WORD = re.compile(r'(<text\b(?![^>]* class="code\b)[^>]*>)([^<]+)(?=</text>)')  # code is the same in every language
 SHORT_CODE = re.compile(r"(?<!pre>)<code>(?=[^<]*[ -])([^<]{1,24})</code>")  # a browser ends a line at these two
 WIDTH = re.compile(r'viewBox="\S+ \S+ (\S+)')
-BROAD = 600  # a wider picture would have words too small for a phone
+BROAD = 600  # a wider picture goes on beside the screen of a phone
+FONT_SIZE = re.compile(r'font-size="([\d.]+)(?:px)?"')
 INDENT = re.compile(r"\n +")
 SCRIPT = re.compile(r"<script|\son\w+\s*=", re.I)
 GAP = "\0"  # no file has one
@@ -76,6 +77,12 @@ def in_words(drawing: str, words: Mapping[str, str]) -> str:
     return WORD.sub(translated, drawing)
 
 
+def readable(drawing: str) -> str:
+    """An SVG drawing that tells the style sheet its width, and whose words are as high as that asks for, at least."""
+    drawing = WIDTH.sub(r'style="--wide:\1" \g<0>', drawing, count=1)
+    return FONT_SIZE.sub(r'style="font-size:max(\1px,var(--least,0px))"', drawing)
+
+
 def inline_pictures(body: str, assets: Path, words: Mapping[str, str]) -> str:
     """Each SVG picture as part of the page, so that its ink follows the page's colours; its words become `words`."""
 
@@ -89,8 +96,7 @@ def inline_pictures(body: str, assets: Path, words: Mapping[str, str]) -> str:
         attributes = ROOT_ATTRIBUTE.sub("", drawing[1])
         width = WIDTH.search(attributes)
         broad = " broad" if width and float(width[1]) > BROAD else ""
-        return (
-            f'<svg class="picture{broad}" role="img" aria-label="{match[1]}"{attributes}{in_words(drawing[2], words)}'
-        )
+        shown = f'<svg class="picture{broad}" role="img" aria-label="{match[1]}"{attributes}{drawing[2]}'
+        return readable(in_words(shown, words))
 
     return PICTURE.sub(inline, body)

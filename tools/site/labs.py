@@ -17,6 +17,7 @@ from mkdocs_jupyter.config import settings
 from tools import markdown
 from tools.cells.source import SourceError, split_lines
 from tools.notebooks import described
+from tools.site.body import readable
 
 settings.templates_dir = str(Path(__file__).parent / "notebook")  # its own put 600 KB of styles and scripts on a page
 
@@ -52,4 +53,4 @@ def with_figures(body: str, drawn: Sequence[str], path: Path) -> str:
             f"{path}: its notebook has other figures than the page; write it anew: nox -s update -- {lab}"
         )
     left = iter(drawn)
-    return re.sub(PLACE, lambda place: place[0].replace("><", f">{next(left)}<"), RAN_ON.sub(r"\2\1", body))
+    return re.sub(PLACE, lambda place: place[0].replace("><", f">{readable(next(left))}<"), RAN_ON.sub(r"\2\1", body))
