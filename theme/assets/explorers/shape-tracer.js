@@ -53,14 +53,14 @@ customElements.define("shape-tracer", class extends Explorer {
     const written = this.written(line)
     this.rows.forEach((row, i) => {
       const [code, shape, trail, raised] = row.querySelectorAll("code, span, samp, strong")
-      const [step = "", reached] = [steps[i], letters[i] !== undefined]
+      const step = steps[i] ?? ""
       const failed = i === steps.length - 1 && error
       code.textContent = written[i]
       shape.textContent = letters[i] ? named(letters[i], last(step)) : ""
       trail.textContent = failed || step.includes(") ") ? step : ""
       raised.textContent = failed || ""
       row.classList.toggle("changed", i === parseInt(line) - 1)
-      row.classList.toggle("stopped", !reached)
+      row.classList.toggle("stopped", letters[i] === undefined)
       if (letters[i]) draw(row.querySelector("svg"), last(step))
     })
     this.fold(this.rows.map((_, i) => {
