@@ -2,10 +2,11 @@
 
 import functools
 import os
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
+import rcssmin
+import rjsmin
 from jinja2 import BytecodeCache
 
 from tools.cells.labels import refuse_misfit
@@ -13,8 +14,7 @@ from tools.cells.shapes import compiled
 from tools.cells.source import Cell, read_cells, read_text
 
 ROOT = Path(__file__).resolve().parents[2]
-UNREAD = re.compile(r"/\*.*?\*/|^\s*//[^\n]*|^\s+", re.M | re.S)  # comments and indents
-LOOSE = re.compile(r"\s*([{};,])\s*|(?<=:) ")  # spaces in a style
+MINIFIED = {".css": rcssmin.cssmin, ".js": rjsmin.jsmin}
 
 
 def relative(path: Path | str) -> Path:
@@ -44,11 +44,11 @@ def forget() -> None:
     own_cells.cache_clear()
 
 
-def lighten(assets: Path) -> None:
-    """Take out of styles and scripts what no browser needs: a tenth of what a reader downloads of them."""
-    for path in (*assets.rglob("*.css"), *assets.rglob("*.js")):
-        light = UNREAD.sub("", path.read_text("utf-8"))
-        path.write_text(LOOSE.sub(r"\1", light) if path.suffix == ".css" else light, encoding="utf-8")
+def minify(assets: Path) -> None:
+    """Take comments and spaces out of styles and scripts: a fifth of what a reader downloads of them."""
+    for path in assets.rglob("*"):
+        if path.suffix in MINIFIED:
+            path.write_text(MINIFIED[path.suffix](path.read_text("utf-8")), encoding="utf-8")
 
 
 class Templates(BytecodeCache):
