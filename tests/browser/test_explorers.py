@@ -421,5 +421,6 @@ def test_only_pages_with_an_explorer_load_one(built):
         html = (built / page.path / "index.html").read_text("utf-8")
         names = re.findall(r'class="explorer" id="([\w-]+)"', html)
         kernel = ["kernel.js"] if {"mask-painter", "one-query"}.intersection(names) else []
-        wanted = ["explorers.css", *kernel, "explorer.js", *(f"{name}.js" for name in names)] if names else []
+        parts = ["explorer", *names] if names else []
+        wanted = [*(f"{part}.css" for part in parts), *kernel, *(f"{part}.js" for part in parts)]
         assert re.findall(r'assets/explorers/([\w.-]+)"', html) == wanted
