@@ -1,5 +1,6 @@
 """The glossary in a real browser: the sentence of a term where it stands, and the page that lists all."""
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.browser import site
@@ -73,3 +74,48 @@ def test_the_sentence_of_a_term_stays_inside_a_phone(phone):
         assert box["x"] + box["width"] <= 390
         assert box["y"] >= 0
         assert box["y"] + box["height"] <= 844
+
+
+@pytest.mark.parametrize(
+    ("language", "slug", "typed", "named"),
+    [
+        ("zh", "glossary", "MASK", "因果掩码"),
+        ("it", "glossary", "polarita", "polarità"),
+        ("en", "symbols", "softmax", "F.softmax"),
+    ],
+)
+def test_a_filter_leaves_the_entries_that_are_named_so_and_says_how_many(tab, language, slug, typed, named):
+    opened = tab.open(site.Page(language, slug).path)
+    entries, words = opened.locator(".entry h2"), site.LANGUAGES[language].extra["text"]
+    everything = entries.count()
+    field = opened.get_by_role("searchbox", name=words["filter"][slug])
+    field.focus()
+    opened.keyboard.type(typed)
+    left = opened.locator(".entry h2:visible").all_inner_texts()
+    assert 0 < len(left) < everything / 3
+    assert any(named in name for name in left)
+    expect(opened.locator(".finder").get_by_role("status")).to_have_text(
+        words["filtered"].format(shown=len(left), all=everything)
+    )
+    opened.keyboard.press("Escape")
+    expect(opened.locator(".finder").get_by_role("status")).to_have_text("")
+    expect(entries.last).to_be_visible()
+
+
+@pytest.mark.parametrize("page", [site.Page("zh", "glossary"), site.Page("it", "symbols")], ids=str)
+def test_without_scripts_the_letters_lead_to_the_first_entry_of_each(chromium, server, page):
+    opened = chromium.new_page(java_script_enabled=False)
+    opened.goto(server.url + page.path)
+    letters = opened.get_by_role("navigation", name="A–Z").get_by_role("link")
+    shown = letters.all_inner_texts()
+    assert shown == sorted(shown)
+    assert len(shown) > 15
+    letters.get_by_text("S", exact=True).click()
+    first = opened.locator(".entry:target h2")
+    expect(first).to_be_in_viewport()
+    assert (
+        first.inner_text().rpartition(".")[2].lower().startswith("s")
+        or "s" in first.locator("small").first.inner_text()
+    )
+    expect(opened.locator(".filter")).to_be_hidden()
+    opened.close()

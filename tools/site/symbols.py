@@ -26,6 +26,10 @@ class Symbol:
     name: str
     uses: Sequence[tuple[SitePage, Sequence[str]]]
 
+    @property
+    def letter(self) -> str:
+        return alphabetical(self.name)[0][0].upper()
+
 
 def index(pages: Collection[SitePage]) -> list[Symbol]:
     """The symbols of some pages from A to Z, whatever stands before the last dot."""

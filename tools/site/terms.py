@@ -25,6 +25,10 @@ class Entry:
     names: dict
     where: str
 
+    @property
+    def letter(self) -> str:
+        return alphabetical(self)[0].upper()
+
 
 class Terms:
     """The terms of a glossary that have a sentence for the readers of a language, or in English while it has none."""

@@ -1,0 +1,25 @@
+// The filter of a long list: it leaves the entries in whose names, in any language, stands what is typed.
+
+"use strict"; {
+
+const [field, count] = document.querySelector(".filter").children
+const letters = document.querySelector(".letters")
+const plain = text => text.normalize("NFD").replace(/\p{M}/gu, "").toLowerCase().trim()
+const entries = [...document.querySelectorAll(".entry")].map(entry => [entry, plain(entry.querySelector("h2").textContent)])
+
+function filter() {
+  const typed = plain(field.value)
+  for (const [entry, name] of entries) entry.hidden = !name.includes(typed)
+  letters.hidden = typed !== ""
+  const shown = entries.filter(([entry]) => !entry.hidden).length
+  count.textContent = typed && count.dataset.count.replace("{shown}", shown).replace("{all}", entries.length)
+}
+
+field.addEventListener("input", filter)
+field.addEventListener("keydown", event => {
+  if (event.key === "Escape") field.value = ""
+  filter()
+})
+filter() // some browsers keep what was typed before a reload
+
+}
