@@ -37,8 +37,12 @@ customElements.define("shape-tracer", class extends Explorer {
     this.template = this.querySelector("template")
   }
 
+  // Before a line that stands in the place of another, all is as it would be without.
   compute({ sizes, line }) {
-    return this.cases[`${sizes} ${line}`]
+    const [written, traced] = ["0", line].map(chosen => this.cases[`${sizes} ${chosen}`])
+    if (line === "0") return written
+    const whole = name => [...written[name].slice(0, parseInt(line) - 1), ...traced[name]]
+    return { steps: whole("steps"), letters: whole("letters"), error: traced.error }
   }
 
   // The code of a state: one line may stand in the place of another.
