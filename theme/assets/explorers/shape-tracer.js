@@ -25,7 +25,8 @@ function draw(svg, sizes) {
 
 // (B 2, T 6, 15): a letter with its size, or the size alone where the letter of the page is not true.
 function named(letters, sizes) {
-  return `(${letters.split(", ").map((letter, i) => letter === `${sizes[i]}` ? letter : `${letter} ${sizes[i]}`).join(", ")})`
+  const names = letters.split(", ").map((letter, i) => letter === String(sizes[i]) ? letter : `${letter} ${sizes[i]}`)
+  return `(${names.join(", ")})`
 }
 
 customElements.define("shape-tracer", class extends Explorer {
