@@ -184,6 +184,20 @@ def test_on_paper_nothing_reaches_beyond_the_margins_and_79_columns_of_code_fit(
     assert code.evaluate("code => code.scrollWidth <= code.clientWidth")
 
 
+def test_a_printed_page_is_full_and_has_the_addresses_of_its_links(tab):
+    tab.page.set_viewport_size(A4)
+    tab.page.emulate_media(media="print")
+    opened = tab.open("it/practice/museum/")
+    opened.evaluate("dispatchEvent(new Event('beforeprint'))")
+    full = opened.evaluate("document.documentElement.scrollHeight") / 956  # the height of A4 between margins of 22 mm
+    printed = opened.pdf(prefer_css_page_size=True, format="A4")
+    assert max(map(int, re.findall(rb"/Count (\d+)", printed))) <= full * 1.08 + 1
+    shown = "link => getComputedStyle(link, '::after').content"
+    thread = opened.locator("article a[href^='https://github.com/']").first
+    assert thread.get_attribute("href") in thread.evaluate(shown)
+    assert opened.locator("article a[href^='..']").first.evaluate(shown) == "none"
+
+
 # --- one page of many -----------------------------------------------------------------------------
 
 

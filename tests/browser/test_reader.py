@@ -8,6 +8,16 @@ from tests.configuration import text
 from tools.cells.source import program, read_cells
 
 PAPER = "getComputedStyle(document.body).backgroundColor"
+# The entries of the contents whose words are wider, or on other lines, while the reader is in their section.
+REWRAPPED = """() => [...document.querySelectorAll(".md-nav--secondary a")].filter(entry => {
+    const words = document.createRange()
+    words.selectNodeContents(entry)
+    const sizes = ["location", null].map(state => {
+        entry.ariaCurrent = state
+        return [...words.getClientRects()].map(line => line.width).join()
+    })
+    return sizes[0] !== sizes[1]
+}).map(entry => entry.textContent)"""
 
 
 # --- colours --------------------------------------------------------------------------------------
@@ -41,6 +51,7 @@ def test_the_table_of_contents_and_the_header_follow_the_reader(tab):
     opened.evaluate("scrollTo({top: document.documentElement.scrollHeight, behavior: 'instant'})")
     expect(here.last).to_have_attribute("href", "#recap")
     expect(here.last).to_be_in_viewport()
+    assert opened.evaluate(REWRAPPED) == []
     opened.evaluate("scrollTo({top: 0, behavior: 'instant'})")
     expect(here).to_have_count(0)
     expect(opened.locator(".md-header__title--active")).to_have_count(0)
