@@ -6,7 +6,7 @@ from axe_playwright_python.sync_playwright import Axe
 from tests.browser import site
 
 KINDS = ["index", "foundations/causal", "masks/multihead-attention", "labs/see-the-masks"]
-KINDS += ["map", "symbols", "glossary", "verified"]
+KINDS += ["map", "symbols", "glossary", "verified", "changelog"]
 FAULTS = {"resultTypes": ["violations"]}  # or it describes all that is right, too, which takes most of its time
 COLOURS = {"runOnly": ["color-contrast"]}  # all that differs between light and dark
 

@@ -175,6 +175,12 @@ def test_a_decimal_that_no_cell_prints_is_in_the_prose_and_what_it_is_said_to_be
         refuse(f"{page}: {number} is not in its prose; take it out of this test" for number in needless)
 
 
+def test_the_page_of_versions_begins_with_the_torch_that_prints_the_pages(language):
+    """Who pins another one runs all programs and writes down what differs, as CONTRIBUTING.md says."""
+    pinned = re.search(r"^torch==(\d+\.\d+)", (ROOT / "constraints.txt").read_text("utf-8"), re.M)[1]
+    assert re.findall(r"torch (\d+\.\d+)", read(page_file(language, "changelog")).sections[TOP].text)[0] == pinned
+
+
 # --- planted -------------------------------------------------------------------------------------------
 
 ENGLISH = """# Title
