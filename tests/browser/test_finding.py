@@ -59,13 +59,6 @@ def test_a_page_of_that_name_is_first_and_the_index_not_before_the_pages_that_ex
     assert not {f"{prefix}symbols/", f"{prefix}map/"} & set(results(opened)[:5])
 
 
-def test_the_map_shows_each_title_to_its_end(tab):
-    opened = tab.open("it/map/")
-    cut = """map => [...map.querySelectorAll("text")].filter(title =>
-        title.getBoundingClientRect().right > map.getBoundingClientRect().right).map(title => title.textContent)"""
-    assert opened.locator(".arcs").evaluate(cut) == []
-
-
 # --- languages ------------------------------------------------------------------------------------
 
 

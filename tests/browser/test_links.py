@@ -80,7 +80,7 @@ def test_every_link_leads_to_a_file_and_a_place_and_every_file_is_there_for_some
     broken, lonely = followed(built)
     assert broken == {}
     asked_for_by_name = r"404\.html|robots\.txt|(\w+/)?llms\.txt|pagefind/.*|assets/math\.LICENSE\.txt"
-    asked_for_by_name += r"|assets/(explorers/shapes|find)\.js"
+    asked_for_by_name += r"|assets/(explorers/shapes|find|found)\.js"
     assert {name for name in lonely if not re.fullmatch(asked_for_by_name, name)} == set()
 
 

@@ -82,29 +82,56 @@ def test_a_message_that_is_pasted_leads_to_the_page_that_answers_it(tab, languag
         opened.keyboard.press("Escape")
 
 
-# For each words the addresses of the page and the section that are shown first; the dialog, driven by hand, is slower.
-SHOWN_FIRST = """async all => {
-  const { find } = await import(document.querySelector('script[src$="search.js"]').src.replace("search.js", "find.js"))
-  const shown = {}
-  for (const words of all) {
-    document.querySelector(".search__query").value = words
-    await find()
-    const first = document.querySelector(".search__results li")
-    shown[words] = ["page", "section"].map(part => first?.querySelector(`.search__${part}`)?.href ?? "")
-  }
-  return shown
+# What answers first: a page, if its name is asked for, or else a section.
+SOUGHT = {
+    "en": {
+        "nan": "masks/combining#empty",
+        "is_causal": "foundations/causal#in-torch",
+        "tril": "foundations/causal#formula",
+        "KV cache": "cache/kv-cache",
+        "grouped query attention": "cache/grouped",
+        "why is my loss nan": "masks/combining#empty",
+        "padding left": "masks/padding#generation",
+        "nn.MultiheadAttention": "masks/multihead-attention",
+        "LlamaAttention": "cache/grouped#class",
+        "BertSelfAttention": "masks/padding#module",
+        "CausalSelfAttention": "foundations/many-heads#split",
+        "repeat_kv": "cache/grouped#order",
+        "apply_rotary_pos_emb": "position/rope#layouts",
+    },
+    "it": {"maschera padding": "masks/padding#mask"},
+    "zh": {"掩码 nan": "masks/combining#empty", "分组查询": "cache/grouped"},
+}
+# A letter is missing, doubled or wrong, or two have changed places: what was meant, and where it leads.
+MISTYPED = {
+    "en": {"sofmax": "softmax", "sotfmax": "softmax", "maks": "mask", "pading": "padding"},
+    "it": {"sotfmax": "softmax", "attenzoine": "attenzione", "mascera": "maschera"},
+    "zh": {"sofmax": "softmax", "pading": "padding"},
+}
+
+# For each words those that were meant and the address that Enter opens; the dialog, driven by hand, is slower.
+LED = """async all => {
+  const { src } = document.querySelector('script[src$="search.js"]')
+  const { answer } = await import(src.replace("search.js", "find.js"))
+  return Promise.all(all.map(async asked => {
+    const { pages: [page], words } = await answer(asked)
+    return [asked, words, page.isNamed ? page.url : page.sections[0].url]
+  }))
 }"""
 
 
 @pytest.mark.parametrize("language", QUERIES)
-def test_the_words_of_an_alias_lead_first_to_its_section(tab, language):
+def test_words_lead_first_to_the_section_that_answers(tab, language):
+    """Those of the aliases, too."""
     opened = tab.open(site.Page(language, "foundations/causal").path)
-    wanted = {row[language] or row["en"]: row["section"] for row in read_rows(ALIASES)}
-    led = {}
-    for words, (page, section) in opened.evaluate(SHOWN_FIRST, list(wanted)).items():
-        led[words] = section.partition(site.PREFIX)[2].replace("/#", "#").removeprefix(f"{language}/")
-        assert section.startswith(page)
-    assert led == wanted
+    wanted = SOUGHT[language] | {row[language] or row["en"]: row["section"] for row in read_rows(ALIASES)}
+    led = opened.evaluate(LED, [*wanted, *MISTYPED[language]])
+    sections = {
+        words: url.removeprefix(f"{site.PREFIX}{site.Page(language, 'index').path}").replace("/#", "#").rstrip("/")
+        for words, _, url in led
+    }
+    assert {words: sections[words] for words in wanted} == wanted
+    assert {words: right for words, right, _ in led if right != words} == MISTYPED[language]
 
 
 @pytest.mark.parametrize("words", ['say "mask" twice', "🙂 mask", "* [0] mask -1"])
@@ -172,20 +199,79 @@ def test_results_that_come_late_are_not_shown(tab):
     expect(opened.locator(".search__results a")).to_have_count(0)
 
 
-def test_the_keyboard_alone_leads_from_a_query_to_its_first_page_or_to_a_section(tab):
-    opened = tab.open("zh/")
-    for wanted, arrows in ((".search__page", 0), (".search__section", 2)):
-        search(opened, "因果掩码")
-        target = opened.locator(f".search__results {wanted}").first
-        expect(target).to_be_visible()
-        url = target.evaluate("link => link.href")
-        for _ in range(arrows):
-            opened.keyboard.press("ArrowDown")
-        opened.keyboard.press("Enter")
-        opened.wait_for_url(url)
-        assert "/zh/" in url
-        expect(opened.locator("dialog.search")).to_be_hidden()
+MARKED = "() => [...(CSS.highlights.get('found') ?? [])].map(range => range.toString())"
+A_MARK_IS_SEEN = """() => [...CSS.highlights.get("found")].some(range => {
+  const { top, bottom, height } = range.getBoundingClientRect()
+  return height && top >= 0 && bottom <= innerHeight
+})"""
+
+
+@pytest.mark.parametrize(
+    ("path", "words", "at", "marks", "fold"),
+    [
+        ("foundations/causal/", "grouped query attention", "cache/grouped/", {"grouped"}, None),
+        (
+            "foundations/causal/",
+            "why is my loss nan",
+            "masks/combining/#empty",
+            {"why", "loss", "nan"},
+            "Why is my loss",
+        ),
+        ("foundations/causal/", "weights * tril", "foundations/causal/#three-ways", {"tril"}, "tril"),
+        ("it/", "sotfmax di una riga mascherata", "", {"softmax", "riga"}, None),
+        ("zh/", "掩码 nan", "zh/masks/combining/#empty", {"掩码", "nan"}, None),
+        ("foundations/causal/", "LlamaAttention", "cache/grouped/#class", set(), None),
+    ],
+)
+def test_enter_opens_what_answers_best_and_its_words_are_marked_until_a_click_or_escape(
+    tab, path, words, at, marks, fold
+):
+    opened = tab.open(path)
+    search(opened, words)
+    best = opened.locator(".search__results li:first-child .search__best")
+    expect(best).to_have_count(1)
+    url = best.evaluate("link => link.href")
+    assert url.partition(site.PREFIX)[2].endswith(at)
+    opened.keyboard.press("Enter")
+    opened.wait_for_url(url)
+    expect(opened.locator("dialog.search")).to_be_hidden()
+    if not marks:  # the words of an alias are not on the page
+        opened.wait_for_function("() => !sessionStorage.length")
+        assert opened.evaluate(MARKED) == []
+        return
+    opened.wait_for_function(f"() => ({MARKED})().length")
+    assert marks <= {mark.lower() for mark in opened.evaluate(MARKED)}
+    opened.wait_for_function(A_MARK_IS_SEEN)
+    if fold:
+        expect(opened.locator("article details[open]", has_text=fold).first).to_be_visible()
+    opened.keyboard.press("Escape") if fold else opened.locator(".md-header__title").click()
+    assert opened.evaluate(MARKED) == []
+
+
+def test_a_finger_opens_a_section_and_a_way_of_arrows_another(chromium, server):
+    context = chromium.new_context(has_touch=True, is_mobile=True, viewport={"width": 390, "height": 800})
+    opened = context.new_page()
+    opened.goto(f"{server.url}zh/")
+    opened.locator("[data-search-open]").tap()
+    opened.keyboard.insert_text("因果掩码")
+    section = opened.locator(".search__section").nth(1)
+    url = section.evaluate("link => link.href")
+    section.tap()
+    opened.wait_for_url(url)
     expect(opened.locator(f"[id='{url.partition('#')[2]}']")).to_be_in_viewport()
+    context.close()
+
+
+def test_each_page_is_shown_with_its_chapter_and_lists_come_last(tab):
+    opened = tab.open("it/")
+    search(opened, "torch.softmax")
+    chapters = opened.locator(".search__page small")
+    expect(chapters.first).to_have_text("Fondamenti")
+    lists = [number for number, name in enumerate(chapters.all_inner_texts()) if not name]
+    assert lists == list(range(chapters.count() - len(lists), chapters.count())) != []
+    shown = "\n".join(opened.locator(".search__results a").all_inner_texts())
+    assert "masked_fill" in shown or "softmax(scores, dim=-1)" in shown
+    assert not re.search("[#\u2060\u2063]|&[a-z]+;", shown)
 
 
 def test_the_search_fetches_nothing_before_it_is_opened_and_only_its_language_then(tab):

@@ -1,7 +1,8 @@
-// What finds pages and shows them. It comes with Pagefind, when the search is opened for the first time.
+// What finds sections and shows them by page. It comes with Pagefind, when the search is opened for the first time.
 
-import { debouncedSearch, search } from "../pagefind/pagefind.js"
+import { options, search } from "../pagefind/pagefind.js"
 
+const language = document.documentElement.lang
 const dialog = document.querySelector("dialog.search")
 const query = dialog.querySelector(".search__query")
 const status = dialog.querySelector(".search__status")
@@ -11,132 +12,198 @@ const results = dialog.querySelector(".search__results")
 // spaces added for this are marked (tools/site/search.py). An Italian article says nothing of what is looked for.
 const ARTICLE = /(?<!\p{L})(?:[cdlmnstv]|un|(?:a|da|de|ne|que|su)ll)[’'](?=\p{L})/giu
 const parted = words => words.replace(ARTICLE, "").replace(/\p{sc=Han}|[’'.](?=[\p{L}_])/gu, " $& ")
-const joined = text => text.replace(/\u2060(<\/mark>)? ?/g, "$1")
-
+const joined = text => text.replace(/\u2060 ?/g, "")
+const unescaped = text => new DOMParser().parseFromString(text, "text/html").body.textContent
 const plain = text => text.normalize("NFD").replace(/\p{M}/gu, "").toLowerCase()
-const said = text => plain(joined(text)).match(/[\p{L}\p{N}_]+/gu) ?? []
-const beginnings = words => said(parted(words)).map(word => word.slice(0, 3))
+const stems = words => (plain(parted(words)).match(/[\p{L}\p{N}_]+/gu) ?? []).map(word => word.slice(0, 3)).join(" ")
 
-// What Pagefind marks ends at a space: here a mark is one of the words asked for, or a run of their Han characters.
-function mark(text, words) {
-  const wanted = beginnings(words)
-  const known = word => wanted.some(beginning => plain(word).startsWith(beginning))
-  const single = /(?<!\p{sc=Han})\p{sc=Han}(?!\p{sc=Han})/u.test(words)
-  const again = word => known(word) ? `<mark>${word}</mark>` : word
-  return text
-    .replace(/<mark>(.*?)<\/mark>/g, (_, part) => part.replace(/&#?\w+;|[\p{L}\p{N}_]+/gu, again))
-    .replaceAll("</mark><mark>", "")
-    .replace(/<mark>(\p{sc=Han})<\/mark>/gu, single ? "$&" : "$1")
-}
-
-// Pagefind puts a full stop behind a heading; what it says of a part begins with the heading, or with the end of it.
-function readable(excerpt, title, words) {
-  const text = mark(joined(excerpt), words).replace(/(?<=\p{sc=Han}(<\/mark>)?)\. ?/gu, "。")
-  const [first] = text.match(/^.*?([.?!] |[。？！]|\.?$)/)
-  const heading = first.replace(/<.*?>|[.。]? ?$/g, "")
-  return (title.endsWith(heading) ? text.slice(first.length) : text).replace(/^[\s,.;:!?)，。；：！？、）”’]+/, "")
-}
-
-const link = (className, { url, title, excerpt }) => {
-  const innerHTML = readable(excerpt, joined(title), query.value)
-  const a = Object.assign(document.createElement("a"), { className, href: url, innerHTML })
-  a.prepend(Object.assign(document.createElement("strong"), { textContent: joined(title) }))
-  return a
-}
-
-const marked = ({ excerpt }) => [...excerpt.matchAll(/<mark>(.*?)<\/mark>/g)].map(match => plain(match[1]))
-
-// Of a word that it does not know Pagefind takes ever shorter beginnings: here three letters have to agree.
-function agrees(page, words) {
-  const found = [page, ...page.sub_results].flatMap(marked)
-  return !found.length || beginnings(words).some(beginning => found.some(word => word.includes(beginning)))
-}
-
-const segmenter = new Intl.Segmenter(document.documentElement.lang, { granularity: "word" })
+const segmenter = new Intl.Segmenter(language, { granularity: "word" })
 const segments = words => [...segmenter.segment(words.replace(ARTICLE, ""))].map(({ segment }) => segment)
+const isWord = segment => /^[\p{L}_]/u.test(segment)
+const isHan = word => /\p{sc=Han}/u.test(word)
 
-// Pagefind finds what has all words. A message that is pasted has numbers and names of its own, and who asks has words
-// that no page says: so each word is looked for by itself, and Pagefind ranks a page by those that it has; one
-// that says just what was asked is first.
-async function look(words) {
-  const all = await debouncedSearch(parted(words), {}, 150)
-  if (!all) return // a later search is on its way
-  const wanted = [...new Set(segments(words).filter(word => /^[\p{L}_]/u.test(word)).map(parted))]
-  if (wanted.length < 2) return all.results
-  const each = await Promise.all(wanted.map(word => search(`"${word}"`)))
-  const ids = ({ results }) => new Set(results.map(({ id }) => id))
-  const whole = ids(all), verbatim = ids(await search(`"${parted(words)}"`))
-  const partly = new Map()
-  each.forEach(({ results }, at) => results.filter(({ id }) => !whole.has(id)).forEach(({ id }) => {
-    const page = partly.get(id) ?? { id, has: [], rarity: 0 }
-    page.has.push(wanted[at])
-    page.rarity += 1 / results.length
-    partly.set(id, page)
-  }))
-  const rarest = [...partly.values()].sort((a, b) => b.rarity - a.rarity).slice(0, 20)
-  const more = await Promise.all(rarest.map(async ({ id, has }) => {
-    const { results } = await search(has.join(" "))
-    return results.find(result => result.id === id)
-  }))
-  const best = Math.max(...[...all.results, ...more].map(({ score }) => score))
-  return [...all.results, ...more.filter(({ score }) => score > best / 3)]
-    .sort((a, b) => verbatim.has(b.id) - verbatim.has(a.id) || b.score - a.score)
+const found = new Map()
+
+async function hits(words) {
+  if (!found.has(words)) found.set(words, (await search(words)).results)
+  return found.get(words)
 }
 
-// The sections of a page, first the one that says most of the words: each counts by its weight, a heading more than a
-// text, and the more the fewer sections have it; two that stand there as they were asked count twice.
-function ranked({ raw_content, sub_results }, words) {
-  const texts = raw_content.split(/\s+/).map(text => said(text).join(" "))
-  const asked = ` ${said(parted(words)).join(" ")} `
-  const weights = sub_results.map(({ weighted_locations }) => {
-    const most = new Map()
-    const add = (term, weight) => most.set(term, Math.max(weight, most.get(term) ?? 0))
-    for (const { location, weight } of weighted_locations) {
-      const pair = `${texts[location]} ${texts[location + 1]}`
-      if (!/^\p{sc=Han}$/u.test(texts[location])) add(texts[location].slice(0, 5), weight)
-      if (asked.includes(` ${pair} `)) add(pair, 2 * weight)
+const literally = words => hits(`"${parted(words)}"`)
+const largest = Math.max
+
+// Whether one letter more, less or other, or two that change places, make one word of the other.
+function isNear(one, other) {
+  let at = 0
+  while (at < one.length && one[at] === other[at]) at++
+  const [a, b] = [one.slice(at), other.slice(at)]
+  return a.slice(1) === b.slice(1) || a.slice(1) === b || a === b.slice(1)
+    || (a[0] === b[1] && a[1] === b[0] && a.slice(2) === b.slice(2))
+}
+
+// What was meant by a word: itself, if it is said or begins a word that is said, or the most frequent word near to it.
+async function meant(word) {
+  if (isHan(word) || (await literally(word)).length) return word
+  const known = await fetch(new URL(`../pagefind/words.${language}.txt`, import.meta.url))
+  const typed = plain(word), all = (await known.text()).split(" ")
+  if (all.some(one => plain(one).startsWith(typed))) return word
+  return /^[a-z]{4,}$/.test(typed) && all.find(one => isNear(plain(one), typed))
+}
+
+// The sections that say a word, and how much each says of it: less, if it is only the beginning of another.
+async function counted(word) {
+  const exact = await literally(word), ids = new Set(exact.map(({ id }) => id))
+  const all = (await hits(parted(word))).filter(({ id }) => ids.has(id) || !isHan(word))
+  const weight = isHan(word) ? .1 : 1
+  return all.map(result => [result, (ids.has(result.id) ? 1 : .5) * (1 + weight * Math.log1p(result.score / 5))])
+}
+
+const sum = numbers => [...numbers].reduce((all, one) => all + one, 0)
+
+let total // of the sections
+
+// The sections that say most of the words: each word counts more, the fewer sections say it. Two words that stand
+// together as they were asked count once more, and all of them most. Pagefind itself finds only what has all words.
+async function best(words, terms) {
+  const places = new Map()
+  const place = result => {
+    if (!places.has(result.id)) places.set(result.id, { result, said: new Map(), together: 0 })
+    return places.get(result.id)
+  }
+  const rarity = all => Math.log(1 + total / (all.length + .5))
+  const asked = segments(words).filter(segment => /^[\p{L}\p{N}_]/u.test(segment))
+  const pairs = asked.slice(1).map((second, at) => asked[at] + (isHan(asked[at] + second) ? "" : " ") + second)
+  await Promise.all([
+    ...terms.map(async term => {
+      const all = await counted(term), weight = rarity(all)
+      all.forEach(([result, worth]) => place(result).said.set(term, weight * worth))
+    }),
+    ...pairs.map(async pair => {
+      const all = await literally(pair), weight = rarity(all)
+      all.forEach(result => place(result).together += weight)
+    }),
+    terms.length > 1 && literally(words).then(all => all.forEach(result => place(result).together += 10)),
+  ])
+  const points = ({ said, together }) => sum(said.values()) + together
+  const most = [...places.values()].sort((a, b) => points(b) - points(a)).slice(0, 40)
+  return Promise.all(most.map(async one => ({ said: one.said, points: points(one), ...await one.result.data() })))
+}
+
+// Whether a page has the name that is asked for; what stands behind a colon, a comma or in brackets is no part of it.
+const named = (title, words) => stems(title.split(/[:：,，(（]/)[0]) === stems(words)
+
+// The sections by their pages. What the page says of a word counts for each of its sections, too.
+function byPage(sections, words) {
+  const pages = new Map()
+  for (const { url, meta, raw_content, said, points } of sections) {
+    const address = url.replace(/([^/]*)\.html$/, "#$1"), [page] = address.split("#")
+    if (!pages.has(page)) {
+      const title = joined(meta.page)
+      const isNamed = named(title, words)
+      pages.set(page, { url: page, title, chapter: meta.chapter, isNamed, sections: [], most: new Map() })
     }
-    return most
-  })
-  const sections = term => weights.filter(most => most.has(term)).length
-  const scores = weights.map(most => [...most].reduce((sum, [term, weight]) => sum + weight / sections(term), 0))
-  return sub_results.map((section, at) => [scores[at], section]).sort(([a], [b]) => b - a).map(([, section]) => section)
+    const { sections, most } = pages.get(page)
+    sections.push({ url: address, title: joined(meta.title), text: raw_content, points, worth: meta.worth })
+    said.forEach((worth, term) => most.set(term, largest(worth, most.get(term) ?? 0)))
+  }
+  for (const page of pages.values()) {
+    for (const section of page.sections) {
+      section.score = section.worth * (section.points + .4 * sum(page.most.values()))
+    }
+    page.sections.sort((a, b) => b.score - a.score)
+    page.score = sum(page.sections.map(({ score }, at) => score * .15 ** at))
+  }
+  return [...pages.values()].sort((a, b) => b.isNamed - a.isNamed || b.score - a.score)
 }
 
-// Whether a page has the name that is asked for; what stands behind a colon or in brackets is no part of it.
-function named({ meta }, words) {
-  const [name] = joined(meta.title).split(/[:：(（]/)
-  return beginnings(name).join(" ") === beginnings(words).join(" ")
+// What answers: pages, each with its sections, the best first; the words that were meant; and what to mark.
+export async function answer(asked) {
+  if (!total) {
+    await options({ ranking: { pageLength: 0 } }) // a long section answers as well as a short one
+    total = (await hits(null)).length
+  }
+  const terms = new Map()
+  for (const segment of new Set(segments(asked).filter(isWord))) terms.set(segment, await meant(segment))
+  let words = asked
+  terms.forEach((right, typed) => { if (right) words = words.replaceAll(typed, right) })
+  const known = [...terms.values()].filter(Boolean)
+  const pages = known.length || !terms.size ? byPage(await best(words, known.length ? known : [words]), words) : []
+  return { pages, words, sought: await pattern(words, known) }
 }
 
-// A page, and the three of its sections that answer best.
-function show(page, words) {
-  const isTop = ({ title }) => title === page.meta.title
-  const sections = ranked(page, words).filter(part => !isTop(part))
-  const excerpt = page.sub_results.find(isTop)?.excerpt ?? ""
-  const item = document.createElement("li")
-  item.append(link("search__page", { url: page.url, title: page.meta.title, excerpt }))
-  item.append(...sections.slice(0, 3).map(section => link("search__section", section)))
-  return item
+// What is marked of a text: runs of Han characters as they were asked, and words, with the endings that they may have
+// there; but none that stands everywhere.
+async function pattern(asked, terms) {
+  const often = await Promise.all(terms.map(async term => (await literally(term)).length > total / 3))
+  const rare = terms.filter((_, at) => !often[at])
+  const words = (rare.length ? rare : terms).filter(word => !/^\p{sc=Han}$/u.test(word))
+  const letter = "[\\p{L}\\p{N}_]"
+  const form = word => word.replace(/[^\p{L}\p{N}_]/gu, ".") + (word.length > 3 ? `${letter}*` : `(?!${letter})`)
+  const forms = words.map(word => isHan(word) ? word : `(?<!${letter})${form(word)}`)
+  return new RegExp([...asked.match(/\p{sc=Han}+/gu) ?? [], ...forms].join("|") || "$^", "giu")
 }
 
-function count(found, words) {
-  if (!found) return dialog.dataset.none.replace("{query}", () => words)
-  return found === 1 ? dialog.dataset.one : dialog.dataset.many.replace("{count}", found)
+// Of a text the part where most of the words stand together, marked.
+function passage({ text, title }, sought) {
+  const [shown] = unescaped(joined(text)).split("\u2063")
+  const said = shown.startsWith(title) ? shown.slice(title.length).replace(/^[.。\s]+/, "") : shown
+  const places = [...said.matchAll(sought)]
+  const near = ({ index }) => places.filter(place => place.index >= index && place.index < index + 150)
+  const together = places.map(place => new Set(near(place).map(([word]) => plain(word))).size)
+  const at = places[together.indexOf(largest(...together))]?.index ?? 0
+  const from = largest(0, at - 40)
+  const begun = from ? /^[^\s\p{sc=Han}]*[\s\p{P}]*/u : "" // a word that is cut
+  const part = (from ? "…" : "") + said.slice(from, from + 200).replace(begun, "")
+  const parts = part.split(new RegExp(`(${sought.source})`, sought.flags))
+  return parts.map((part, at) => at % 2 ? Object.assign(document.createElement("mark"), { textContent: part }) : part)
 }
+
+const element = (name, properties, ...nodes) => {
+  const made = Object.assign(document.createElement(name), properties)
+  made.append(...nodes)
+  return made
+}
+
+function show({ url, title, chapter, isNamed, sections }, sought, isFirst) {
+  const top = sections.find(section => section.url === url)
+  const others = sections.filter(section => section !== top).slice(0, 3)
+  const opened = isNamed || sections[0] === top ? url : others[0].url
+  const link = (className, { url, title }, ...nodes) => {
+    const a = element("a", { className, href: url }, ...nodes, element("strong", {}, title))
+    if (isFirst && url === opened) a.classList.add("search__best")
+    const marks = JSON.stringify([a.href, sought.source])
+    a.addEventListener("click", () => sessionStorage.setItem("attention.sought", marks))
+    return a
+  }
+  const page = link("search__page", { url, title }, element("small", {}, chapter ?? ""))
+  if (top) page.append(...passage(top, sought))
+  return element("li", {}, page, ...others.map(section => {
+    const a = link("search__section", section)
+    a.append(...passage(section, sought))
+    return a
+  }))
+}
+
+function count({ pages, words }, asked) {
+  if (!pages.length) return dialog.dataset.none.replace("{query}", () => asked)
+  const found = pages.length === 1 ? dialog.dataset.one : dialog.dataset.many.replace("{count}", pages.length)
+  return words === asked ? found : dialog.dataset.instead.replace("{found}", found).replace("{query}", () => words)
+}
+
+const pause = milliseconds => new Promise(resolve => setTimeout(resolve, milliseconds))
 
 export async function find() {
   const words = query.value.trim()
+  const isOld = () => words !== query.value.trim()
   if (!words) {
     results.replaceChildren()
     status.textContent = dialog.dataset.hint
     return
   }
-  const found = await look(words)
-  if (!found) return
-  const data = await Promise.all(found.map(result => result.data()))
-  const pages = data.filter(page => agrees(page, words)).sort((a, b) => named(b, words) - named(a, words))
-  if (words !== query.value.trim()) return
-  results.replaceChildren(...pages.map(page => show(page, words)))
-  status.textContent = count(pages.length, words)
+  await pause(150)
+  if (isOld()) return
+  const found = await answer(words)
+  if (isOld()) return
+  results.replaceChildren(...found.pages.map((page, at) => show(page, found.sought, !at)))
+  status.textContent = count(found, words)
 }

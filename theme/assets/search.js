@@ -1,4 +1,5 @@
-// The search: a dialog, opened by keyboard, too. What finds pages is fetched when it opens for the first time.
+// The search: a dialog, opened by keyboard, too. What finds sections is fetched when it opens for the first time, and
+// what marks the words when it has led to one.
 
 "use strict"; {
 
@@ -6,10 +7,10 @@ const all = (selector, root = document) => [...root.querySelectorAll(selector)]
 
 const dialog = document.querySelector("dialog.search")
 const query = dialog.querySelector(".search__query")
-const finder = new URL("find.js", document.currentScript.src)
+const scripts = document.currentScript.src
 
 function find() {
-  import(finder).then(({ find }) => find()).catch(() => {
+  import(new URL("find.js", scripts)).then(({ find }) => find()).catch(() => {
     dialog.querySelector(".search__status").textContent = dialog.dataset.failed
   })
 }
@@ -18,6 +19,12 @@ function open() {
   dialog.showModal()
   query.select()
   find()
+}
+
+function mark() {
+  try {
+    if (sessionStorage.getItem("attention.sought")) import(new URL("found.js", scripts)).then(({ mark }) => mark())
+  } catch { /* without storage nothing is marked */ }
 }
 
 function move(step) {
@@ -34,12 +41,16 @@ dialog.addEventListener("keydown", event => {
     event.preventDefault()
     move(step)
   } else if (event.key === "Enter" && event.target === query && !event.isComposing) {
-    dialog.querySelector(".search__results a")?.click()
+    dialog.querySelector(".search__best")?.click()
   }
 })
 dialog.addEventListener("click", event => {
-  if (event.target === dialog || event.target.closest("[data-search-close], a")) dialog.close()
+  const closer = event.target === dialog ? dialog : event.target.closest("[data-search-close], a")
+  if (!closer) return
+  dialog.close()
+  if (closer.pathname === location.pathname) setTimeout(mark) // when the browser has gone to the section
 })
+addEventListener("load", mark)
 const openers = all("[data-search-open], .doors form")
 if (location.protocol === "file:") { // from which nothing can be fetched
   openers.forEach(button => button.remove())
