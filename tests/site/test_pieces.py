@@ -153,7 +153,7 @@ def test_a_picture_becomes_part_of_the_page_and_keeps_its_name(tmp_path):
     )
     body = '<p><img alt="six &quot;tokens&quot;" src="../../assets/a.svg" /></p>'
     assert inline_pictures(body, tmp_path, {}) == (
-        '<p><svg class="picture" role="img" aria-label="six &quot;tokens&quot;" viewBox="0 0 7 5">'
+        '<p><svg class="picture" role="img" aria-label="six &quot;tokens&quot;" style="--wide:7" viewBox="0 0 7 5">'
         '<rect width="3" height="2"/></svg></p>'
     )
 

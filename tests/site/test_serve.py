@@ -81,7 +81,7 @@ def test_the_preview_shows_an_edited_cell_reports_a_mistake_and_recovers(preview
     preview.wait(lambda: "a_fresh_name" in preview.shows(page))
 
     def first_cells():
-        return re.findall('id="cell-([a-z-]+)"', preview.shows(page))[:2]
+        return re.findall('<div[^>]* id="cell-([a-z-]+)"', preview.shows(page))[:2]
 
     first, second = first_cells()
     source = preview.project / "docs/zh/foundations/causal.md"
