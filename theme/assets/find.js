@@ -29,6 +29,7 @@ async function hits(words) {
   return found.get(words)
 }
 
+const fetched = name => fetch(new URL(`../pagefind/${name}`, import.meta.url))
 const literally = words => hits(`"${parted(words)}"`)
 const largest = Math.max
 
@@ -44,8 +45,7 @@ function isNear(one, other) {
 // What was meant by a word: itself, if it is said or begins a word that is said, or the most frequent word near to it.
 async function meant(word) {
   if (isHan(word) || (await literally(word)).length) return word
-  const known = await fetch(new URL(`../pagefind/words.${language}.txt`, import.meta.url))
-  const typed = plain(word), all = (await known.text()).split(" ")
+  const typed = plain(word), all = (await (await fetched(`words.${language}.txt`)).text()).split(" ")
   if (all.some(one => plain(one).startsWith(typed))) return word
   return /^[a-z]{4,}$/.test(typed) && all.find(one => isNear(plain(one), typed))
 }
@@ -120,7 +120,7 @@ function byPage(sections, words) {
 export async function answer(asked) {
   if (!total) {
     await options({ ranking: { pageLength: 0 } }) // a long section answers as well as a short one
-    total = (await hits(null)).length
+    total = (await (await fetched("pagefind-entry.json")).json()).languages[language].page_count
   }
   const terms = new Map()
   for (const segment of new Set(segments(asked).filter(isWord))) terms.set(segment, await meant(segment))
@@ -152,8 +152,10 @@ function passage({ text, title }, sought) {
   const together = places.map(place => new Set(near(place).map(([word]) => plain(word))).size)
   const at = places[together.indexOf(largest(...together))]?.index ?? 0
   const from = largest(0, at - 40)
-  const begun = from ? /^[^\s\p{sc=Han}]*[\s\p{P}]*/u : "" // a word that is cut
-  const part = (from ? "…" : "") + said.slice(from, from + 200).replace(begun, "")
+  const whole = said.slice(from, from + 200)
+    .replace(from ? /^[^\s\p{sc=Han}]*[\s\p{P}]*/u : "", "")
+    .replace(from + 200 < said.length ? /[^\s\p{sc=Han}]*$/u : "", "")
+  const part = (from ? "…" : "") + whole + (from + 200 < said.length ? "…" : "")
   const parts = part.split(new RegExp(`(${sought.source})`, sought.flags))
   return parts.map((part, at) => at % 2 ? Object.assign(document.createElement("mark"), { textContent: part }) : part)
 }
