@@ -151,11 +151,11 @@ function passage({ text, title }, sought) {
   const near = ({ index }) => places.filter(place => place.index >= index && place.index < index + 150)
   const together = places.map(place => new Set(near(place).map(([word]) => plain(word))).size)
   const at = places[together.indexOf(largest(...together))]?.index ?? 0
-  const from = largest(0, at - 40)
-  const whole = said.slice(from, from + 200)
+  const from = largest(0, at - 40), to = from + (isHan(said) ? 100 : 200)
+  const whole = said.slice(from, to)
     .replace(from ? /^[^\s\p{sc=Han}]*[\s\p{P}]*/u : "", "")
-    .replace(from + 200 < said.length ? /[^\s\p{sc=Han}]*$/u : "", "")
-  const part = (from ? "…" : "") + whole + (from + 200 < said.length ? "…" : "")
+    .replace(to < said.length ? /[^\s\p{sc=Han}]*$/u : "", "")
+  const part = (from ? "…" : "") + whole + (to < said.length ? "…" : "")
   const parts = part.split(new RegExp(`(${sought.source})`, sought.flags))
   return parts.map((part, at) => at % 2 ? Object.assign(document.createElement("mark"), { textContent: part }) : part)
 }
