@@ -49,3 +49,8 @@ def test_a_page_names_whole_addresses_of_itself_and_a_preview_has_no_policy():
     assert 'href="https://a.org/zh/a/" hreflang="zh">' in head.finished(page, "https://a.org/a/", True)
     assert "Policy" not in head.finished(page, "https://a.org/a/", True)
     assert "alternate" not in head.finished(page, "", False)
+
+
+def test_a_finished_page_has_no_indents_but_those_of_its_code():
+    page = "</head>\n  <body>\n\n    <pre>if x:\n    y\n</pre>\n    <p>"
+    assert head.finished(page, "", True) == "</head>\n<body>\n<pre>if x:\n    y\n</pre>\n<p>"

@@ -146,15 +146,15 @@ def test_mkdocs_jupyter_draws_the_figures_of_a_lab_and_nothing_else(tmp_path):
 # --- pictures and outputs -------------------------------------------------------------------------
 
 
-def test_a_picture_becomes_part_of_the_page_and_keeps_its_name(tmp_path):
+def test_a_picture_becomes_part_of_the_page_keeps_its_name_and_can_have_larger_words(tmp_path):
     (tmp_path / "a.svg").write_text(
         '<?xml version="1.0"?>\n<!-- x -->\n<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="old" '
-        'viewBox="0 0 7 5" width="7" height="5"><rect width="3" height="2"/></svg>\n'
+        'viewBox="0 0 7 5" width="7" height="5"><text font-size="3.5">a</text></svg>\n'
     )
     body = '<p><img alt="six &quot;tokens&quot;" src="../../assets/a.svg" /></p>'
     assert inline_pictures(body, tmp_path, {}) == (
         '<p><svg class="picture" role="img" aria-label="six &quot;tokens&quot;" style="--wide:7" viewBox="0 0 7 5">'
-        '<rect width="3" height="2"/></svg></p>'
+        '<text style="font-size:max(3.5px,var(--least,0px))">a</text></svg></p>'
     )
 
 

@@ -11,6 +11,8 @@ from urllib.parse import urljoin
 INLINE = re.compile(r"<script(?![^>]*\bsrc=)[^>]*>(.*?)</script>", re.S)
 ALTERNATE = re.compile(r'\s*<link rel="alternate" href="([^"]*)"( hreflang="[^"]*">)')
 ARTICLE = re.compile(r"<article\b.*</article>", re.S)
+PREFORMATTED = re.compile(r"(<pre\b.*?</pre>)", re.S)
+INDENT = re.compile(r"\n\s+")
 CHARSET = '<meta charset="utf-8">'
 POLICY = (
     "default-src 'none'; script-src 'self' 'wasm-unsafe-eval' {hashes}; style-src 'self' 'unsafe-inline'; "
@@ -29,6 +31,13 @@ def with_policy(page: str) -> str:
     return page.replace(CHARSET, f'{CHARSET}<meta http-equiv="Content-Security-Policy" content="{policy}">', 1)
 
 
+def without_indents(page: str) -> str:
+    """A page whose lines begin at their first characters, but for those of its code."""
+    parts = PREFORMATTED.split(page)
+    parts[::2] = [INDENT.sub("\n", part) for part in parts[::2]]
+    return "".join(parts)
+
+
 def finished(page: str, address: str, preview: bool) -> str:
     """A page with its policy, and with whole addresses of itself in other languages, which search engines want.
 
@@ -38,6 +47,6 @@ def finished(page: str, address: str, preview: bool) -> str:
     def whole(link):
         return f'<link rel="alternate" href="{urljoin(address, link[1])}"{link[2]}' if address else ""
 
-    head, end, rest = page.partition("</head>")
+    head, end, rest = without_indents(page).partition("</head>")
     page = ALTERNATE.sub(whole, head) + end + rest
     return page if preview else with_policy(page)

@@ -154,5 +154,6 @@ def on_post_build(config):
     """After the last language."""
     if not config.plugins["i18n"].building:
         Path(config.site_dir, "sitemap.xml.gz").unlink()  # no robot asks for it
+        files.join([Path(config.site_dir, path) for path in config.extra_css])
         files.minify(Path(config.site_dir, "assets"))
         search.index(config.site_dir, relative(ROOT / "languages/aliases.csv"))
