@@ -229,7 +229,7 @@ def test_a_query_is_dragged_and_shared_by_its_address(tab):
     temperature = explorer.get_by_label(said["temperature"])
     temperature.press("ArrowRight")
     expect(temperature).to_have_attribute("aria-valuetext", "1.4142")
-    expect(explorer.locator("output")).to_have_text("1.4142")
+    expect(explorer.locator("[name=temperature] + span")).to_have_text("1.4142")
 
 
 def test_a_number_that_the_plane_cannot_show_changes_nothing(tab):
