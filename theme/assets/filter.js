@@ -2,7 +2,7 @@
 
 "use strict"; {
 
-const [field, count] = document.querySelector(".filter").children
+const [, field, count] = document.querySelector(".filter").children
 const letters = document.querySelector(".letters")
 const plain = text => text.normalize("NFD").replace(/\p{M}/gu, "").toLowerCase().trim()
 const entries = [...document.querySelectorAll(".entry")].map(entry => [entry, plain(entry.querySelector("h2").textContent)])
