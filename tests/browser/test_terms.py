@@ -102,6 +102,15 @@ def test_a_filter_leaves_the_entries_that_are_named_so_and_says_how_many(tab, la
     expect(entries.last).to_be_visible()
 
 
+def test_an_entry_that_the_filter_hides_is_shown_when_an_address_leads_to_it(tab):
+    opened = tab.open("glossary/")
+    opened.locator(".filter input").fill("rope")
+    entry = opened.locator(".entry h2[id=parameter]")
+    expect(entry).to_be_hidden()
+    opened.evaluate("location.hash = 'parameter'")
+    expect(entry).to_be_in_viewport()
+
+
 @pytest.mark.parametrize("page", [site.Page("zh", "glossary"), site.Page("it", "symbols")], ids=str)
 def test_without_scripts_the_letters_lead_to_the_first_entry_of_each(chromium, server, page):
     opened = chromium.new_page(java_script_enabled=False)

@@ -20,6 +20,13 @@ field.addEventListener("keydown", event => {
   if (event.key === "Escape") field.value = ""
   filter()
 })
+addEventListener("hashchange", () => {
+  const target = document.querySelector(".entry[hidden] :target")
+  if (!target) return
+  field.value = ""
+  filter()
+  target.scrollIntoView()
+})
 filter() // some browsers keep what was typed before a reload
 
 }
