@@ -8,6 +8,7 @@ from playwright.sync_api import expect
 
 from tests.browser import site
 from tests.browser.conftest import open_tab
+from tests.configuration import text
 from tools.glossary import read_rows
 from tools.site.search import index
 
@@ -43,12 +44,10 @@ def search(opened, words):
     """Open the search with a key, and search as an input method does: the words come at once."""
     opened.keyboard.press("/")
     expect(opened.locator("dialog.search")).to_be_visible()
-    status = opened.locator(".search__status")
     opened.keyboard.press("Delete")  # the words of the last search are selected
     expect(opened.locator(".search__results a")).to_have_count(0)
-    hint = status.inner_text()
     opened.keyboard.insert_text(words)
-    expect(status).not_to_have_text(hint)
+    expect(opened.locator(".search__results")).to_have_attribute("data-words", words)
 
 
 def results(opened):
@@ -86,7 +85,7 @@ SOUGHT = {
         "repeat_kv": "cache/grouped#order",
         "apply_rotary_pos_emb": "position/rope#layouts",
     },
-    "it": {"maschera padding": "masks/padding#mask"},
+    "it": {"maschera padding": "masks/padding#mask", "True significa mascherato?": "masks/polarity"},
     "zh": {"掩码 nan": "masks/combining#empty", "分组查询": "cache/grouped"},
 }
 # A letter is missing, doubled or wrong, or two have changed places: what was meant, and where it leads.
@@ -236,6 +235,45 @@ def test_enter_opens_what_answers_best_and_its_words_are_marked_until_a_click_or
         expect(opened.locator("article details[open]", has_text=fold).first).to_be_visible()
     opened.keyboard.press("Escape") if fold else opened.locator(".md-header__title").click()
     assert opened.evaluate(MARKED) == []
+
+
+def test_enter_waits_for_the_results_of_the_words_that_stand_in_the_field(tab):
+    opened, held, fragments = tab.open("foundations/causal/"), [], "**/pagefind/fragment/**"
+    opened.route(fragments, lambda route: held.append(route), times=1)
+    opened.keyboard.press("/")
+    with opened.expect_request(fragments):
+        opened.keyboard.insert_text("rope")
+        opened.keyboard.press("Enter")
+    expect(opened.locator(".search__status")).to_have_text(text("en", "search_searching"))
+    held[0].continue_()
+    opened.wait_for_url("**/position/rope/**")
+    search(opened, "softmax")
+    expect(opened.locator(".search__best")).to_have_attribute("href", re.compile("/foundations/softmax/"))
+    opened.locator(".search__query").fill("polarity")
+    opened.keyboard.press("Enter")
+    opened.wait_for_url("**/masks/polarity/**")
+
+
+def test_enter_opens_nothing_once_the_search_is_closed(tab):
+    opened, held, fragments = tab.open("foundations/causal/"), [], "**/pagefind/fragment/**"
+    opened.route(fragments, lambda route: held.append(route), times=1)
+    opened.keyboard.press("/")
+    with opened.expect_request(fragments):
+        opened.keyboard.insert_text("rope")
+        opened.keyboard.press("Enter")
+    opened.keyboard.press("Escape")
+    held[0].continue_()
+    expect(opened.locator(".search__best")).to_have_count(1)
+    opened.wait_for_timeout(300)
+    tab.ends_at("/foundations/causal/")
+
+
+def test_a_long_query_makes_the_search_no_wider(phone):
+    opened = phone.open("")
+    search(opened, "x" * 500)
+    assert opened.locator("dialog.search").evaluate("dialog => dialog.scrollWidth <= dialog.clientWidth")
+    opened.keyboard.insert_text("x")
+    expect(opened.locator(".search__query")).to_have_value("x" * 500)
 
 
 def test_a_finger_opens_a_section_and_a_way_of_arrows_another(chromium, server):

@@ -199,6 +199,7 @@ export async function find() {
   const isOld = () => words !== query.value.trim()
   if (!words) {
     results.replaceChildren()
+    results.dataset.words = ""
     status.textContent = dialog.dataset.hint
     return
   }
@@ -207,5 +208,6 @@ export async function find() {
   const found = await answer(words)
   if (isOld()) return
   results.replaceChildren(...found.pages.map((page, at) => show(page, found.sought, !at)))
+  results.dataset.words = words
   status.textContent = count(found, words)
 }

@@ -7,12 +7,25 @@ const all = (selector, root = document) => [...root.querySelectorAll(selector)]
 
 const dialog = document.querySelector("dialog.search")
 const query = dialog.querySelector(".search__query")
+const status = dialog.querySelector(".search__status")
+const results = dialog.querySelector(".search__results")
 const scripts = document.currentScript.src
 
+const isFound = () => results.dataset.words === query.value.trim()
+
 function find() {
-  import(new URL("find.js", scripts)).then(({ find }) => find()).catch(() => {
-    dialog.querySelector(".search__status").textContent = dialog.dataset.failed
+  if (query.value.trim() && !isFound()) status.textContent = dialog.dataset.searching
+  import(new URL("find.js", scripts)).then(({ find }) => find()).then(openBest, () => {
+    status.textContent = dialog.dataset.failed
   })
+}
+
+let isEntered = false // Enter waits for the results of the words that stand in the field
+
+function openBest() {
+  if (!isEntered || !isFound()) return
+  isEntered = false
+  results.querySelector(".search__best")?.click()
 }
 
 function open() {
@@ -33,7 +46,11 @@ function move(step) {
   stops[(at + step + stops.length) % stops.length].focus()
 }
 
-query.addEventListener("input", find)
+query.addEventListener("input", () => {
+  isEntered = false
+  find()
+})
+dialog.addEventListener("close", () => { isEntered = false })
 dialog.addEventListener("keydown", event => {
   if (!dialog.open) return // closed a moment ago, it still has the focus
   const step = { ArrowDown: 1, ArrowUp: -1 }[event.key]
@@ -41,7 +58,8 @@ dialog.addEventListener("keydown", event => {
     event.preventDefault()
     move(step)
   } else if (event.key === "Enter" && event.target === query && !event.isComposing) {
-    dialog.querySelector(".search__best")?.click()
+    isEntered = true
+    openBest()
   }
 })
 dialog.addEventListener("click", event => {
