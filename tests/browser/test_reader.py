@@ -65,8 +65,10 @@ def test_the_menu_of_a_phone_opens_and_closes_by_keyboard(tab):
     menu.focus()
     opened.keyboard.press("Enter")
     expect(link).to_be_in_viewport()
+    link.focus()
     opened.keyboard.press("Escape")
     expect(link).not_to_be_in_viewport()
+    expect(menu).to_be_focused()
     tab.page.set_viewport_size({"width": 1300, "height": 900})
     expect(menu).to_be_hidden()
 

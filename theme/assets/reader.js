@@ -58,7 +58,11 @@ function slide(open) {
 slide(false) // some browsers keep what was open before a reload
 opener.addEventListener("click", () => slide(!drawer.checked))
 drawer.addEventListener("change", () => slide(drawer.checked))
-document.addEventListener("keydown", event => { if (event.key === "Escape") slide(false) })
+document.addEventListener("keydown", event => {
+  if (event.key !== "Escape" || !drawer.checked) return
+  slide(false)
+  opener.focus() // or the focus would be lost with the menu
+})
 document.querySelector(".md-sidebar--primary").addEventListener("click", event => { if (event.target.closest("a")) slide(false) })
 
 // --- keys: n leads to the next page, p to the previous one
