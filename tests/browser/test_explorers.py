@@ -418,6 +418,27 @@ def test_axe_finds_nothing_in_an_explorer(tab, name):
 
 def test_only_pages_with_an_explorer_load_one(built):
     for page in site.PAGES:
+# The gaps between the numbers of a row, in pixels.
+GAPS = """explorer => [...explorer.querySelectorAll("tr")].flatMap(row => {
+    const numbers = [...row.cells].filter(cell => /^-?[0-9]+[.][0-9]{4}$/.test(cell.textContent)).map(cell => {
+        const text = document.createRange()
+        text.selectNodeContents(cell)
+        return text.getBoundingClientRect()
+    })
+    return numbers.slice(1).map((number, i) => number.left - numbers[i].right)
+})"""
+
+
+@pytest.mark.parametrize("name", ["mask-painter", "one-query", "leak-meter"])
+def test_numbers_do_not_touch_on_any_screen(tab, name):
+    _, explorer, _ = open_explorer(tab, name)
+    explorer.locator("details").evaluate_all("parts => parts.forEach(part => { part.open = true })")
+    for width in (320, 360, 390, 640, 720, 1000, 1280):
+        tab.page.set_viewport_size({"width": width, "height": 800})
+        assert min(explorer.evaluate(GAPS)) > 2, width
+        assert not explorer.evaluate("explorer => explorer.scrollWidth > explorer.clientWidth"), width
+
+
         html = (built / page.path / "index.html").read_text("utf-8")
         names = re.findall(r'class="explorer" id="([\w-]+)"', html)
         kernel = ["kernel.js"] if {"mask-painter", "one-query"}.intersection(names) else []
