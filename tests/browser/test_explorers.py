@@ -283,7 +283,7 @@ def test_the_leak_meter_says_what_it_shows_folds_the_rest_and_leads_to_the_museu
     meter.get_by_label(said["bug"]).select_option("flipped in place")
     facts = {"bug": said["flipped in place"], "moves": "0, 1, 2, 3, 4, 5", "probes": "state"}
     expect(status).to_have_text(said["unseen"].format(nudged=nudged, **facts))
-    expect(link).to_have_text(f"{said['room'].format(number=10)}: flipped in place")
+    expect(link).to_have_text(said["exhibit"].format(number=10, bug=said["flipped in place"]))
     link.click()
     tab.ends_at("practice/museum/#room-state")
     expect(opened.locator("#room-state")).to_be_in_viewport()
@@ -294,6 +294,12 @@ def test_the_leak_meter_says_what_it_shows_folds_the_rest_and_leads_to_the_museu
     [
         (
             "mask-painter",
+def test_the_leak_meter_names_a_bug_and_its_probes_as_its_language_does(tab):
+    meter, said = tab.open("zh/masks/padding/#leak-meter?bug=-1e9").locator("#leak-meter"), words("zh")
+    expect(meter.get_by_role("status")).to_contain_text("empty、dtype")
+    expect(meter.get_by_role("link")).to_have_text(f"博物馆第 2 展室：{said['-1e9']}")
+
+
             "pads",
             "Home Tab Tab Tab Tab Tab Tab ArrowDown ArrowRight Space",
             "pattern=hand&pads=0&cells=820e3cfbf",

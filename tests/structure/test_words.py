@@ -17,7 +17,9 @@ EXPLORERS = ROOT / "languages/explorers.csv"
 PICTURES = sorted(ROOT.glob("docs/assets/*.svg"))
 TABLE = ROOT / "languages/pictures.csv"
 WORDS = words_of_pictures(TABLE, "en")
-SAME_IN_EXPLORERS = {"it": {"attend", "bug", "ignore", "query", "shape", "window"}}  # the polarity is a fixed phrase
+SAME_IN_EXPLORERS = {
+    "it": {"attend", "bug", "comma", "ignore", "query", "shape", "window"}
+}  # the polarity is a fixed phrase
 SAME_IN_PICTURES = {
     "it": {"decoder", "encoder", "query", "layer 1", "layer 2", "loss", "output", *(f"token {n}" for n in range(4))}
 }

@@ -34,13 +34,13 @@ customElements.define("leak-meter", class extends Explorer {
     return { meters }
   }
 
-  show({ meters }, { bug, token }) {
+  show({ meters }, { token }) {
     const [name, place] = token.split("-")
     this.tables.forEach(table => this.meter(table, meters[table.dataset.shows], table.dataset.shows === name ? Number(place) : NaN))
     const { selectedOptions: [{ label, dataset, parentElement: room }] } = this.bugs
     const { none, nudge, says, unseen } = this.status.dataset
     const probes = dataset.probes || none
-    Object.assign(this.link, this.museum, room.label && { hash: room.dataset.room, textContent: `${room.label}: ${bug}` })
+    Object.assign(this.link, this.museum, room.label && { hash: room.dataset.room, textContent: filled(room.dataset.says, { bug: label }) })
     if (this.folded.querySelector(":checked")) this.folded.open = true
 
     const faults = parts => Object.fromEntries(["leaks", "lost", "nan", "raised"].map(fault => [fault, count(parts, fault)]))
