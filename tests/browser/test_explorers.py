@@ -188,12 +188,17 @@ def test_a_mask_is_painted_by_mouse_for_a_call_copied_and_shared_by_its_address(
     tab.ends_at("#mask-painter")
 
 
-def swipe(opened, *points):
-    """Move a finger from point to point, as a phone tells its browser: Playwright itself can only tap."""
+def touch(phone, *events):
+    """What a phone tells its browser of fingers: the kind of an event, and where each is. Playwright can only tap."""
+    for kind, *fingers in events:
+        points = [{"x": x, "y": y, "id": finger} for finger, (x, y) in enumerate(fingers)]
+        phone.send("Input.dispatchTouchEvent", {"type": f"touch{kind}", "touchPoints": points})
+
+
+def swipe(opened, start, *points):
+    """Move a finger from point to point."""
     phone = opened.context.new_cdp_session(opened)
-    touches = [[{"x": x, "y": y}] for x, y in points]
-    for kind, touch in [("touchStart", touches[0]), *(("touchMove", touch) for touch in touches[1:]), ("touchEnd", [])]:
-        phone.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": touch})
+    touch(phone, ("Start", start), *(("Move", point) for point in points), ("End",))
 
 
 def middle(part):
@@ -289,17 +294,17 @@ def test_the_leak_meter_says_what_it_shows_folds_the_rest_and_leads_to_the_museu
     expect(opened.locator("#room-state")).to_be_in_viewport()
 
 
-@pytest.mark.parametrize(
-    ("name", "label", "keys", "state"),
-    [
-        (
-            "mask-painter",
 def test_the_leak_meter_names_a_bug_and_its_probes_as_its_language_does(tab):
     meter, said = tab.open("zh/masks/padding/#leak-meter?bug=-1e9").locator("#leak-meter"), words("zh")
     expect(meter.get_by_role("status")).to_contain_text("empty、dtype")
     expect(meter.get_by_role("link")).to_have_text(f"博物馆第 2 展室：{said['-1e9']}")
 
 
+@pytest.mark.parametrize(
+    ("name", "label", "keys", "state"),
+    [
+        (
+            "mask-painter",
             "pads",
             "Home Tab Tab Tab Tab Tab Tab ArrowDown ArrowRight Space",
             "pattern=hand&pads=0&cells=820e3cfbf",
@@ -349,7 +354,7 @@ def test_fingers_paint_drag_and_nudge(chromium, server):
     expect(opened.locator("[data-shows=mask] :checked")).to_have_count(13)
     assert opened.evaluate("[location.hash, scrollY]") == ["#mask-painter?pattern=hand&cells=10430c38f", before]
     opened.locator("#mask-painter [data-undo]").tap()
-    assert opened.evaluate("location.hash") == "#mask-painter"
+    opened.wait_for_function("location.hash === '#mask-painter'")
     opened.goto(server.url + PAGES["one-query"].path)
     plane = opened.locator("#one-query svg")
     plane.scroll_into_view_if_needed()
@@ -362,6 +367,28 @@ def test_fingers_paint_drag_and_nudge(chromium, server):
     swipe(opened, *((x - unit, y + unit - step) for step in (0, 40, 80, 120)))  # where nothing can be dragged
     opened.wait_for_function("before => scrollY > before", arg=before)
     context.close()
+
+
+def test_a_drag_that_is_cancelled_or_becomes_a_pinch_leaves_nothing_behind(phone):
+    shown = """name => String([window[name].address, ...[...window[name].querySelectorAll("td, g")].map(
+        part => part.textContent + part.getAttribute("transform"))])"""
+    becomes = f"([name, before, same]) => (({shown})(name) === before) === same"
+    cell, query = "[data-shows=mask] tbody tr:nth-child(3) td:nth-child(4)", "[data-point=q] .hit"
+    for name, part, ends in [("mask-painter", cell, ["pinched", "cancelled"]), ("one-query", query, ["cancelled"])]:
+        opened, explorer, _ = open_explorer(phone, name)
+        fingers, start = opened.context.new_cdp_session(opened), explorer.locator(part)
+        start.scroll_into_view_if_needed()
+        before, (x, y) = opened.evaluate(shown, name), middle(start)
+        one, other = (x - 40, y + 50), (x + 60, y + 20)
+        for end in ends:
+            touch(fingers, ("Start", (x, y)), ("Move", (x - 20, y + 25)), ("Move", one))
+            opened.wait_for_function(becomes, arg=[name, before, False])
+            if end == "pinched":
+                touch(fingers, ("Start", one, other), ("Move", (x - 60, y + 75), other), ("End",))
+            else:
+                touch(fingers, ("Cancel",))
+            opened.wait_for_function(becomes, arg=[name, before, True])
+            expect(explorer.locator("[data-undo]")).to_be_disabled()
 
 
 # A figure at its highest, and those of its parts that a phone shows together.
@@ -390,6 +417,27 @@ def test_a_figure_fits_a_laptop_and_what_a_reader_changes_with_what_it_does_fits
         taken = max(box["y"] + box["height"] for box in boxes) - min(box["y"] for box in boxes)
         assert taken <= height - header, (width, taken)
         assert not explorer.evaluate("explorer => explorer.scrollWidth > explorer.clientWidth")
+
+
+# The gaps between the numbers of a row, in pixels.
+GAPS = """explorer => [...explorer.querySelectorAll("tr")].flatMap(row => {
+    const numbers = [...row.cells].filter(cell => /^-?[0-9]+[.][0-9]{4}$/.test(cell.textContent)).map(cell => {
+        const text = document.createRange()
+        text.selectNodeContents(cell)
+        return text.getBoundingClientRect()
+    })
+    return numbers.slice(1).map((number, i) => number.left - numbers[i].right)
+})"""
+
+
+@pytest.mark.parametrize("name", ["mask-painter", "one-query", "leak-meter"])
+def test_numbers_do_not_touch_on_any_screen(tab, name):
+    _, explorer, _ = open_explorer(tab, name)
+    explorer.locator("details").evaluate_all("parts => parts.forEach(part => { part.open = true })")
+    for width in (320, 360, 390, 640, 720, 1000, 1280):
+        tab.page.set_viewport_size({"width": width, "height": 800})
+        assert min(explorer.evaluate(GAPS)) > 2, width
+        assert not explorer.evaluate("explorer => explorer.scrollWidth > explorer.clientWidth"), width
 
 
 # --- addresses of others --------------------------------------------------------------------------
@@ -424,27 +472,6 @@ def test_axe_finds_nothing_in_an_explorer(tab, name):
 
 def test_only_pages_with_an_explorer_load_one(built):
     for page in site.PAGES:
-# The gaps between the numbers of a row, in pixels.
-GAPS = """explorer => [...explorer.querySelectorAll("tr")].flatMap(row => {
-    const numbers = [...row.cells].filter(cell => /^-?[0-9]+[.][0-9]{4}$/.test(cell.textContent)).map(cell => {
-        const text = document.createRange()
-        text.selectNodeContents(cell)
-        return text.getBoundingClientRect()
-    })
-    return numbers.slice(1).map((number, i) => number.left - numbers[i].right)
-})"""
-
-
-@pytest.mark.parametrize("name", ["mask-painter", "one-query", "leak-meter"])
-def test_numbers_do_not_touch_on_any_screen(tab, name):
-    _, explorer, _ = open_explorer(tab, name)
-    explorer.locator("details").evaluate_all("parts => parts.forEach(part => { part.open = true })")
-    for width in (320, 360, 390, 640, 720, 1000, 1280):
-        tab.page.set_viewport_size({"width": width, "height": 800})
-        assert min(explorer.evaluate(GAPS)) > 2, width
-        assert not explorer.evaluate("explorer => explorer.scrollWidth > explorer.clientWidth"), width
-
-
         html = (built / page.path / "index.html").read_text("utf-8")
         names = re.findall(r'class="explorer" id="([\w-]+)"', html)
         kernel = ["kernel.js"] if {"mask-painter", "one-query"}.intersection(names) else []

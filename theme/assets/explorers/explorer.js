@@ -72,6 +72,11 @@ globalThis.Explorer = class extends HTMLElement {
     history.replaceState(null, "", this.settled)
   }
 
+  // What a gesture did that the browser ends, for another of its own.
+  cancel() {
+    this.enter(this.settled)
+  }
+
   open() {
     const { hash } = location
     if (hash.split("?")[0] !== `#${this.id}`) return

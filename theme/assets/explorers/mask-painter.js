@@ -41,11 +41,13 @@ customElements.define("mask-painter", class extends Explorer {
     this.addEventListener("input", event => this.paint(event), true) // before the state is read
     this.mask = this.querySelector("[data-shows=mask] tbody")
     this.stroke = {}
-    addEventListener("pointerdown", ({ clientX: x, clientY: y }) => {
+    addEventListener("pointerdown", ({ clientX: x, clientY: y, isPrimary }) => {
       const first = this.boxAt(x, y)
       this.stroke = { x, y, first, sees: !first?.checked }
+      if (!isPrimary) this.cancel() // a second finger zooms
     })
     this.mask.addEventListener("pointermove", event => this.drag(event))
+    this.mask.addEventListener("pointercancel", () => this.cancel())
     this.mask.addEventListener("lostpointercapture", ({ target }) => target === this.mask && this.share())
   }
 
@@ -66,6 +68,11 @@ customElements.define("mask-painter", class extends Explorer {
     for (const box of [first, ...others]) box.checked = sees
     this.mask.setPointerCapture(pointerId)
     first.dispatchEvent(new Event("input", { bubbles: true }))
+  }
+
+  cancel() {
+    this.stroke = {}
+    super.cancel()
   }
 
   // The tables of numbers are walked through with the arrow keys; the Tab key stops once.

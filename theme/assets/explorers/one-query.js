@@ -22,6 +22,7 @@ customElements.define("one-query", class extends Explorer {
       point.addEventListener("pointerdown", event => point.setPointerCapture(event.pointerId))
       point.addEventListener("pointermove", event => point.hasPointerCapture(event.pointerId) && this.move(point, event))
       point.addEventListener("pointerup", () => this.share())
+      point.addEventListener("pointercancel", () => this.cancel())
     }
   }
 
