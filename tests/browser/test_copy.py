@@ -63,7 +63,7 @@ def test_a_copy_has_its_explorers_and_traces_shapes(tab):
     opened = tab.open("it/foundations/scale/index.html#one-query?temperature=-1")
     opened.get_by_label("q x").focus()
     opened.keyboard.press("ArrowUp")
-    expect(opened.locator(".controls output").first).to_have_text("0.5000")
+    expect(opened.locator(".controls [type=range] + span").first).to_have_text("0.5000")
     opened.wait_for_url("**/scale/index.html#one-query?temperature=-1&qx=1.6")
     tab.open("zh/foundations/many-heads/index.html#shape-tracer?sizes=1")
     expect(opened.locator("#shape-tracer tr.stopped strong").first).to_have_text("ValueError: 4 heads cannot share 6")
