@@ -9,7 +9,7 @@ from bs4 import BeautifulSoup
 from playwright.sync_api import expect
 
 from tests.browser import site
-from tests.configuration import ROOT
+from tests.configuration import ROOT, text
 from tools.cells.source import SourceError
 from tools.site.home import refuse_unknown
 
@@ -64,7 +64,7 @@ def test_by_keyboard_a_reader_copies_how_to_cite_a_page(tab):
     expect(box).to_be_visible()
     opened.keyboard.press("Tab")
     opened.keyboard.press("Enter")
-    expect(opened.locator("#said")).to_have_text(site.LANGUAGES["zh"].extra["text"]["bibtex_copied"])
+    expect(opened.locator("#said")).to_have_text(text("zh", "bibtex_copied"))
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
     assert opened.evaluate("navigator.clipboard.readText()") == (
         "@misc{attention-by-example,\n"

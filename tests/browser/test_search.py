@@ -13,6 +13,7 @@ from tools.glossary import read_rows
 from tools.site.search import index
 
 ALIASES = site.ROOT / "languages/aliases.csv"
+FRAGMENTS = "**/pagefind/fragment/**"  # what the sections that are found say
 
 # What readers look for, and a page that must be found.
 QUERIES = {
@@ -174,10 +175,10 @@ def test_words_that_touch_others_are_found_and_shown_as_they_stand(chromium, tol
 
 
 def test_results_that_come_late_are_not_shown(tab):
-    opened, held, fragments = tab.open("foundations/causal/"), [], "**/pagefind/fragment/**"
-    opened.route(fragments, lambda route: held.append(route))
+    opened, held = tab.open("foundations/causal/"), []
+    opened.route(FRAGMENTS, lambda route: held.append(route))
     opened.keyboard.press("/")
-    with opened.expect_request(fragments):
+    with opened.expect_request(FRAGMENTS):
         opened.keyboard.insert_text("softmax")
     opened.locator(".search__query").clear()
     opened.wait_for_timeout(200)  # until all are asked for
@@ -237,13 +238,20 @@ def test_enter_opens_what_answers_best_and_its_words_are_marked_until_a_click_or
     assert opened.evaluate(MARKED) == []
 
 
-def test_enter_waits_for_the_results_of_the_words_that_stand_in_the_field(tab):
-    opened, held, fragments = tab.open("foundations/causal/"), [], "**/pagefind/fragment/**"
-    opened.route(fragments, lambda route: held.append(route), times=1)
+def enter_early(opened, words):
+    """Press Enter while a part of the results is held back; return a list with what lets it come."""
+    held = []
+    opened.route(FRAGMENTS, lambda route: held.append(route), times=1)
     opened.keyboard.press("/")
-    with opened.expect_request(fragments):
-        opened.keyboard.insert_text("rope")
+    with opened.expect_request(FRAGMENTS):
+        opened.keyboard.insert_text(words)
         opened.keyboard.press("Enter")
+    return held
+
+
+def test_enter_waits_for_the_results_of_the_words_that_stand_in_the_field(tab):
+    opened = tab.open("foundations/causal/")
+    held = enter_early(opened, "rope")
     expect(opened.locator(".search__status")).to_have_text(text("en", "search_searching"))
     held[0].continue_()
     opened.wait_for_url("**/position/rope/**")
@@ -255,12 +263,8 @@ def test_enter_waits_for_the_results_of_the_words_that_stand_in_the_field(tab):
 
 
 def test_enter_opens_nothing_once_the_search_is_closed(tab):
-    opened, held, fragments = tab.open("foundations/causal/"), [], "**/pagefind/fragment/**"
-    opened.route(fragments, lambda route: held.append(route), times=1)
-    opened.keyboard.press("/")
-    with opened.expect_request(fragments):
-        opened.keyboard.insert_text("rope")
-        opened.keyboard.press("Enter")
+    opened = tab.open("foundations/causal/")
+    held = enter_early(opened, "rope")
     opened.keyboard.press("Escape")
     held[0].continue_()
     expect(opened.locator(".search__best")).to_have_count(1)
