@@ -23,7 +23,6 @@ SHORT_CODE = re.compile(r"(?<!pre>)<code>(?=[^<]*[ -])([^<]{1,24})</code>")  # a
 WIDTH = re.compile(r'viewBox="\S+ \S+ (\S+)')
 BROAD = 600  # a wider picture goes on beside the screen of a phone
 FONT_SIZE = re.compile(r'font-size="([\d.]+)(?:px)?"')
-INDENT = re.compile(r"\n +")
 SCRIPT = re.compile(r"<script|\son\w+\s*=", re.I)
 GAP = "\0"  # no file has one
 ROOT_ATTRIBUTE = re.compile(r'\s(?:aria-label|class|height|role|width|xmlns)="[^"]*"')
@@ -90,7 +89,7 @@ def inline_pictures(body: str, assets: Path, words: Mapping[str, str]) -> str:
         path = Path(assets, match[2])
         if not path.is_file():
             return match[0]
-        drawing = DRAWING.search(INDENT.sub("\n", text(path)))
+        drawing = DRAWING.search(text(path))
         if not drawing or SCRIPT.search(drawing[0]):
             raise SourceError(f"{path}:1: not an SVG picture, or one with a script; save it as a plain SVG")
         attributes = ROOT_ATTRIBUTE.sub("", drawing[1])

@@ -32,7 +32,7 @@ SECTION = re.compile(r'(?=<h2\b[^>]* id=")')
 HEADING = re.compile(r'<(h[12])\b[^>]* id="([^"]*)"[^>]*>(.*?)</\1>', re.S)
 LINK = re.compile(r'<a class="headerlink".*?</a>', re.S)
 # What is worth less than a section that explains: a list that leads to it, what repeats it, what asks about it.
-WORTH = defaultdict(lambda: 1.0, {"exercise": 0.5, "recap": 0.5, "questions": 0.95})
+WORTH = {"exercise": 0.5, "recap": 0.5, "questions": 0.95}
 WORTH_OF_A_LIST = 0.1
 # Pagefind would leave these out itself, and take longer.
 UNREAD = re.compile(r'<svg\b.*?</svg>|<wbr>|<span class="c1">.*?</span>|</?span\b[^>]*>', re.S)
@@ -88,7 +88,7 @@ def sections(body: str, attributes: str) -> Iterator[tuple[str, str]]:
         name = heading[2] if heading and heading[1] == "h2" else ""
         page = page or title
         said = {"title": title, "page": page, "chapter": chapter[1] if chapter else ""}
-        said["worth"] = str(WORTH_OF_A_LIST if is_list else WORTH[name])
+        said["worth"] = str(WORTH_OF_A_LIST if is_list else WORTH.get(name, 1.0))
         meta = "".join(f'<span data-pagefind-meta="{key}">{value}</span>' for key, value in said.items() if value)
         yield name, f"<p>{meta}</p><article data-pagefind-body>{readable(part)}"
 
