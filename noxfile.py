@@ -54,7 +54,7 @@ def docs(session):
 @site
 def translations(session):
     """List what translations lack; `-- --accept masks/padding --lang it` records that one says the same."""
-    run(session, "site-env", "tools.freshness", *session.posargs)
+    run(session, "site-env", "tools.languages.freshness", *session.posargs)
 
 
 @browser
@@ -80,8 +80,8 @@ def update(session):
     files = named(session) or sorted(path.as_posix() for path in Path("snippets").rglob("*.md"))
     run(session, "torch-env", "pytest", "--update", "--record", *files)
     if labs := [file for file in files if Path(file).parent.name == "labs"]:
-        run(session, "torch-env", "tools.labs", *labs)
-    run(session, "torch-env", "tools.explorers")
+        run(session, "torch-env", "tools.labs.build", *labs)
+    run(session, "torch-env", "tools.figures.explorers")
 
 
 @torch
@@ -156,7 +156,7 @@ def site_env(session):
 @nox.session(name="browser-env", venv_backend="virtualenv", default=False)
 def browser_env(session):
     """(internal) A browser and a Chinese font for the tests, or one sentence that says what to install."""
-    session.run("python", "-m", "tools.machine")
+    session.run("python", "-m", "tests.browser.machine")
 
 
 @nox.session(name="torch-env", default=False)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from mkdocs.config import load_config
 
-from tools import configuration
-from tools.markdown import file_of_text
+from tools.languages import configuration
+from tools.languages.markdown import file_of_text
 
 ROOT = Path(os.path.relpath(Path(__file__).parents[1]))  # relative, as people name files in messages
 

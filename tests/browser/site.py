@@ -17,9 +17,9 @@ from urllib.parse import unquote, urlsplit
 from bs4 import BeautifulSoup
 from playwright.sync_api import sync_playwright
 
+from tests.browser import machine
 from tests.configuration import LANGUAGES, ROOT, page_file
 from tests.configuration import PAGES as SLUGS
-from tools import machine
 from tools.cells.source import resolve
 
 SITE_URL = "https://example.org/attention/"

@@ -9,12 +9,12 @@ from fontTools.ttLib import TTFont
 
 from tests.browser import site
 from tests.configuration import CONFIG, text
-from tools.markdown import read
+from tools.languages.markdown import read
 
 MAPS = {"s": "http://www.sitemaps.org/schemas/sitemap/0.9", "x": "http://www.w3.org/1999/xhtml"}
 FENCE = re.compile(r"^( *)```.*?^\1```$", re.M | re.S)
 CODE = re.compile(r"(`+).*?\1", re.S)
-CUT = "cut the font anew, as tools/site/font.py says"
+CUT = "cut the font anew, as theme/math_font.py says"
 NO_TORCH = """
 import sys
 from importlib.abc import MetaPathFinder

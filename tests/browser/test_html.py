@@ -7,7 +7,7 @@ from urllib.parse import urljoin
 from tests.browser import site
 from tests.configuration import CONFIG, text
 from tools.cells.source import read_cells
-from tools.markdown import read
+from tools.languages.markdown import read
 
 BUILDS_ON = {slug: read(site.Page("en", slug).source).front.get("builds_on", []) for slug in site.SLUGS}
 LEADS_TO = {slug: [other for other in site.SLUGS if slug in BUILDS_ON[other]] for slug in site.SLUGS}

@@ -9,7 +9,7 @@ from urllib.parse import unquote, urldefrag, urljoin
 import pytest
 
 from tests.browser import site
-from tools import markdown
+from tools.languages import markdown
 
 ELSEWHERE = ("data:", "http://", "https://", "mailto:")
 

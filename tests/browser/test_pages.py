@@ -8,8 +8,8 @@ import pytest
 from tests.browser import site
 from tests.browser.conftest import open_tab
 from tools.cells.source import program, read_cells
-from tools.markdown import read
-from tools.translations import parts
+from tools.languages.markdown import read
+from tools.languages.translations import parts
 
 # Bytes that the server sends, gzipped: the same on every machine.
 FIRST_VISIT = 55_000  # with fonts, to the page that takes most

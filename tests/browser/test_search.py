@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 from tests.browser import site
 from tests.browser.conftest import open_tab
 from tests.configuration import text
-from tools.glossary import read_rows
+from tools.languages.glossary import read_rows
 from tools.site.search import index
 
 ALIASES = site.ROOT / "languages/aliases.csv"

@@ -5,7 +5,7 @@ from playwright.sync_api import expect
 
 from tests.browser import site
 from tests.browser.test_explorers import golden, open_again, words
-from tools.shape_tracer import written
+from tools.figures.shape_tracer import written
 
 PAGES = {
     "shapes": "foundations/shapes",

@@ -5,7 +5,7 @@ from playwright.sync_api import expect
 
 from tests.browser import site
 from tests.configuration import text
-from tools.glossary import read_glossary
+from tools.languages.glossary import read_glossary
 
 SAID = [term for term in read_glossary(site.ROOT / "languages/glossary.csv") if term.says("en")]
 

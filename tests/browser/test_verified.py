@@ -9,7 +9,7 @@ from tests.browser import site
 from tests.cells.project import cell
 from tests.configuration import text
 from tools.cells.source import digest, read_cells
-from tools.markdown import read
+from tools.languages.markdown import read
 
 RUN = ("ran", "print(1)\n", "1\n", "needs cuda: a test")
 WAIT = ("waits", "print(2)\n", None, "needs cuda: a test")

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tools.markdown import parse
+from tools.languages.markdown import parse
 from tools.site.pages import Edition, SitePage
 
 

@@ -8,9 +8,9 @@ import pytest
 from jinja2 import DictLoader, Environment
 
 from tests.configuration import ROOT
-from tools import explorers as torch_side
-from tools import shape_tracer
 from tools.cells.source import SourceError, read_cells
+from tools.figures import explorers as torch_side
+from tools.figures import shape_tracer
 from tools.site.explorers import drawing, show, words
 
 TRACED = [

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tools import machine
+from tests.browser import machine
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from mkdocs_jupyter.convert import nb2html
 from nbformat import v4
 
 from tools.cells.source import OUTPUT_MARK, Cell, SourceError, resolve
-from tools.markdown import parse
-from tools.notebooks import dump, notebook, stored_figures
+from tools.labs.notebooks import dump, notebook, stored_figures
+from tools.languages.markdown import parse
 from tools.site.body import (
     explain_tints,
     inline_pictures,

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from tools import markdown
 from tools.cells.source import OUTPUT_MARK
+from tools.languages import markdown
 from tools.site import plain
 
 PAGE = """---

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.browser import site
-from tools import markdown
 from tools.cells.source import SourceError
+from tools.languages import markdown
 from tools.site.body import inline_pictures
 from tools.site.checks import refuse_slips
 

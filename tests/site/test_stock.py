@@ -7,7 +7,7 @@ import sys
 from bs4 import BeautifulSoup
 
 from tests.browser import site
-from tools import configuration
+from tools.languages import configuration
 
 BUILD = """
 import json, logging, sys

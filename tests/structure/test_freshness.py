@@ -2,9 +2,9 @@
 
 import pytest
 
-from tools import freshness
 from tools.cells.source import SourceError
-from tools.freshness import Translation, accept, refuse_undeclared
+from tools.languages import freshness
+from tools.languages.freshness import Translation, accept, refuse_undeclared
 
 MKDOCS = "nav: [masks/causal.md]\nplugins: [i18n: {languages: [locale: en, locale: it]}]\n"
 ENGLISH = """---

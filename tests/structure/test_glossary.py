@@ -4,8 +4,8 @@ import pytest
 
 from tests.configuration import LANGUAGES, PAGES, ROOT, page_file
 from tools.cells.source import SourceError
-from tools.glossary import Glossary, prose_of, refuse_other_terms
-from tools.markdown import read
+from tools.languages.glossary import Glossary, prose_of, refuse_other_terms
+from tools.languages.markdown import read
 
 PROJECT = Glossary(ROOT / "languages/glossary.csv")
 

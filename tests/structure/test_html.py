@@ -13,7 +13,7 @@ from bs4 import BeautifulSoup
 
 from tests.configuration import CONFIG, LANGUAGES, PAGES, flat, page_file
 from tools.cells.source import INCLUDE
-from tools.markdown import Page, parse, read
+from tools.languages.markdown import Page, parse, read
 
 KINDS = {"note", "tip", "warning", "danger", "question", "success", "example", "info", "bug", "abstract", "quote"}
 INLINE = {"a", "br", "code", "em", "img", "span", "strong"}

@@ -7,9 +7,9 @@ import pytest
 from nbformat import v4
 
 from tests.cells.project import ROOT, cell
-from tools import labs
 from tools.cells.source import SourceError, digest, read_cells
-from tools.notebooks import SVG, dump, stored_figures
+from tools.labs import build as labs
+from tools.labs.notebooks import SVG, dump, stored_figures
 
 SNIPPETS = sorted(path.relative_to(ROOT) for path in ROOT.glob("snippets/labs/*.md"))
 STEADY = [path for path in SNIPPETS if not any(one.measures for one in read_cells(ROOT / path))]

@@ -6,9 +6,9 @@ import pytest
 
 from tests.configuration import ROOT, page_file
 from tools.cells.source import SourceError
-from tools.glossary import read_glossary
-from tools.markdown import read
-from tools.translations import parts, refuse_difference, refuse_english
+from tools.languages.glossary import read_glossary
+from tools.languages.markdown import read
+from tools.languages.translations import parts, refuse_difference, refuse_english
 
 ENGLISH = """---
 description: A page.

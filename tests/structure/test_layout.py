@@ -6,7 +6,7 @@ import tomllib
 import pytest
 
 from tests.configuration import PAGES
-from tools import configuration
+from tools.languages import configuration
 
 TESTS = "tests/pages/masks/test_a_b.py"
 OR_ENGLISH = "or let it show the English one: front matter, `behind: all`"

@@ -3,7 +3,7 @@
 import re
 
 from tests.configuration import PAGES, page_file
-from tools.markdown import Page, read
+from tools.languages.markdown import Page, read
 
 MOST = 1400
 WORD = re.compile(r"[A-Za-z][\w'’-]*")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tools.cells.source import SourceError
-from tools.markdown import TOP, parse
+from tools.languages.markdown import TOP, parse
 
 PATH = Path("docs/it/a.md")
 TEXT = """---

@@ -11,7 +11,7 @@ import torch
 
 from tests.configuration import PAGES, ROOT, page_file
 from tools.cells.source import read_cells, resolve
-from tools.markdown import TOP, Page, parse, read
+from tools.languages.markdown import TOP, Page, parse, read
 
 SCALES = {"trillion": 12, "mila miliardi": 12, "万亿": 12, "billion": 9, "miliardi": 9, "亿": 8}
 SCALES |= {"million": 6, "milioni": 6, "万": 4}

@@ -3,8 +3,8 @@
 import re
 
 from tests.configuration import LANGUAGES, PAGES, flat
-from tools.glossary import read_glossary
-from tools.typography import ARTICLES, check, in_page
+from tools.languages.glossary import read_glossary
+from tools.languages.typography import ARTICLES, check, in_page
 
 ENGLISH = {
     "it's": "it’s",

@@ -9,7 +9,7 @@ from pathlib import Path
 from mkdocs.structure.toc import AnchorLink
 
 from tools.cells.source import SourceError
-from tools.glossary import read_rows
+from tools.languages.glossary import read_rows
 from tools.site.files import text
 from tools.site.outputs import legend
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from tools.cells.source import SourceError, split_lines
-from tools.markdown import Page
+from tools.languages.markdown import Page
 
 FENCE = re.compile(r" *(`{3,}|~{3,})")
 NAME = re.compile(r"(?!cell-)[a-z][a-z0-9-]*")

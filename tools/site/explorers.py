@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl
 from jinja2 import Environment
 
 from tools.cells.source import SourceError
-from tools.glossary import read_rows
+from tools.languages.glossary import read_rows
 from tools.site.files import text
 from tools.site.outputs import tone_of
 

@@ -16,7 +16,7 @@ from mkdocs.exceptions import Abort
 from mkdocs.plugins import event_priority
 
 from tools.cells.source import SourceError
-from tools.markdown import ALL
+from tools.languages.markdown import ALL
 from tools.site import badges, body, curriculum, explorers, files, front, home, labs, plain, search, symbols
 from tools.site.cells import Fences, refuse_undrawn, with_cells
 from tools.site.files import ROOT, relative

@@ -14,9 +14,9 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure import files, pages
 from mkdocs_jupyter.config import settings
 
-from tools import markdown
 from tools.cells.source import SourceError, split_lines
-from tools.notebooks import described
+from tools.labs.notebooks import described
+from tools.languages import markdown
 from tools.site.body import readable
 
 settings.templates_dir = str(Path(__file__).parent / "notebook")  # its own put 600 KB of styles and scripts on a page

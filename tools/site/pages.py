@@ -13,8 +13,9 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import Files
 from mkdocs.structure.nav import Navigation
 
-from tools import markdown, notebooks
 from tools.cells.source import Cell, SourceError, resolve
+from tools.labs import notebooks
+from tools.languages import markdown
 from tools.site import badges, plain
 from tools.site.checks import refuse_slips
 from tools.site.files import ROOT, own_cells, relative, text

@@ -10,8 +10,8 @@ from pathlib import Path
 from jinja2 import Environment
 from mkdocs import utils
 
-from tools.markdown import Page
-from tools.notebooks import linked
+from tools.labs.notebooks import linked
+from tools.languages.markdown import Page
 from tools.site.cells import with_cells
 
 WIDE_SIGN = re.compile(r"[\u3000-\u303f\uff00-\uffef]$")

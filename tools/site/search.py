@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 from pagefind_bin import get_executable
 
 from tools.cells.source import SourceError
-from tools.glossary import read_rows
+from tools.languages.glossary import read_rows
 from tools.site.body import GAP, change_text
 
 ARTICLE = re.compile(

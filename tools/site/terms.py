@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
-from tools.glossary import HAN, Finder, read_glossary
+from tools.languages.glossary import HAN, Finder, read_glossary
 from tools.site.body import change_text
 
 NO_PROSE = re.compile(r"(<(?:(a|button|code|h[1-4]|math|pre|summary|svg)\b.*?</\2>|[^>]*>))", re.S)

@@ -20,7 +20,7 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from tools.cells.record import write_atomically
 from tools.cells.source import read_cells, read_text
-from tools.shape_tracer import shape_tracer
+from tools.figures.shape_tracer import shape_tracer
 
 FOLDER = Path("verified/explorers")
 INNERMOST = re.compile(r"(?<=\[)\n[^][{}]*(?=\])")

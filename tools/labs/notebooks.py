@@ -14,7 +14,7 @@ from markdown_it import MarkdownIt
 from nbformat import NotebookNode, from_dict, v4
 
 from tools.cells.source import Cell, SourceError, read_text, split_lines
-from tools.markdown import Block, Page
+from tools.languages.markdown import Block, Page
 
 SVG = "image/svg+xml"
 NOTHING: Mapping = {}

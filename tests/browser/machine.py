@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-FETCHED = Path(__file__).parents[1] / ".nox/browsers"
+FETCHED = Path(__file__).parents[2] / ".nox/browsers"
 BROWSERS = (
     "chromium-headless-shell",  # Debian's; without windows it takes a third less of the processor
     "chromium",

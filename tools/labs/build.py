@@ -1,4 +1,4 @@
-"""Execute the labs and write their notebooks: `python -m tools.labs snippets/labs/see-the-masks.md ...`
+"""Execute the labs and write their notebooks: `python -m tools.labs.build snippets/labs/see-the-masks.md ...`
 
 A lab is a page whose cells draw figures: prose in docs/<language>/labs/<name>.md, cells in snippets/labs/<name>.md. Its
 cells are executed once, in a Jupyter kernel; every language gets the same code, prints and figures. A figure is drawn
@@ -9,11 +9,11 @@ its figure shows, for those who cannot see it:
 
 A stored figure stays until the program that drew it changes: another machine rounds otherwise, and takes another time.
 
-labs.otf is cut from Noto Serif CJK SC of github.com/notofonts/noto-cjk (SIL Open Font License, labs.LICENSE.txt):
+fonts.otf is cut from Noto Serif CJK SC of github.com/notofonts/noto-cjk (SIL Open Font License, fonts.LICENSE.txt):
 
     pyftsubset NotoSerifCJK-Regular.ttc --font-number=2 --text="$(cat snippets/labs/*.md)" --unicodes=20-7E,A0-17F \\
         --layout-features=kern --no-hinting --notdef-outline --name-IDs=0,1,2,6,13 --drop-tables+=BASE,VORG,vhea,vmtx \\
-        --no-recalc-timestamp --output-file=tools/labs.otf
+        --no-recalc-timestamp --output-file=tools/labs/fonts.otf
 """
 
 import html
@@ -29,12 +29,12 @@ from nbclient import NotebookClient
 from nbformat import NotebookNode, v4
 from scour import scour
 
-from tools import configuration, markdown
 from tools.cells import compare
 from tools.cells.facts import facts
 from tools.cells.record import write_atomically
 from tools.cells.source import Cell, SourceError, digest, read_cells, resolve, slug_of
-from tools.notebooks import SVG, described, dump, notebook, stored_figures
+from tools.labs.notebooks import SVG, described, dump, notebook, stored_figures
+from tools.languages import configuration, markdown
 from tools.site.body import in_words, words_of_pictures
 
 Figures = Mapping[str, Sequence[NotebookNode]]  # outputs by the names of the cells that drew them
@@ -43,7 +43,7 @@ INK = "#747d87"  # where no page gives an ink: as far from white paper as from d
 UNWANTED = re.compile(r"<defs>\s*<style.*?</defs>| font-family:[^;\"]*;", re.S)  # they reach beyond the figure
 ROOT = '<svg font-family="sans-serif" stroke-linejoin="round" '
 LABEL = re.compile('<svg role="img" aria-label="[^"]*" ')
-TOOLS = Path(__file__).parent.resolve()
+HERE = Path(__file__).parent.resolve()
 
 # It runs before the first cell and stands in no notebook. Words are laid out with the fonts that every machine has,
 # those of matplotlib and our own for Chinese.
@@ -54,8 +54,8 @@ from matplotlib_inline.backend_inline import set_matplotlib_formats
 
 fonts = font_manager.fontManager
 fonts.ttflist = [font for font in fonts.ttflist if font.fname.startswith(matplotlib.get_data_path())]
-fonts.addfont({str(TOOLS / "labs.otf")!r})
-matplotlib.style.use({str(TOOLS / "labs.mplstyle")!r})
+fonts.addfont({str(HERE / "fonts.otf")!r})
+matplotlib.style.use({str(HERE / "style.mplstyle")!r})
 set_matplotlib_formats("svg", bbox_inches=None, metadata=dict.fromkeys(["Creator", "Date", "Format", "Type"]))
 """
 

@@ -6,7 +6,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from tools.cells.source import SourceError
-from tools.markdown import OF_ONE_LANGUAGE, Page, Piece, read
+from tools.languages.markdown import OF_ONE_LANGUAGE, Page, Piece, read
 
 BLOCKS = ("heading", "cell", "code block", "admonition", "table row", "list item")
 PIECES = ("formula", "picture", "link")

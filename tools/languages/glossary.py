@@ -24,7 +24,7 @@ from functools import cache
 from pathlib import Path
 
 from tools.cells.source import SourceError, read_text, split_lines
-from tools.markdown import Block, Page, read
+from tools.languages.markdown import Block, Page, read
 
 BETWEEN = "\0"  # two blocks, so that no term begins in one and ends in the next
 HAN = re.compile("[\u4e00-\u9fff]")

@@ -21,10 +21,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools import configuration
 from tools.cells.record import write_atomically
 from tools.cells.source import SourceError
-from tools.markdown import ALL, OF_ONE_LANGUAGE, TOP, Page, read
+from tools.languages import configuration
+from tools.languages.markdown import ALL, OF_ONE_LANGUAGE, TOP, Page, read
 
 
 @dataclass(frozen=True)

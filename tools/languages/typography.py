@@ -7,7 +7,7 @@ from pathlib import Path
 from string import ascii_letters, digits
 
 from tools.cells.source import read_text
-from tools.markdown import Page, Piece, parse
+from tools.languages.markdown import Page, Piece, parse
 
 # Each code span, formula, address and {placeholder} becomes one of these characters: a word that no rule looks into.
 OBJECTS = range(0xE000, 0xF900)

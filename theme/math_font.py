@@ -5,7 +5,7 @@ It is cut from STIX Two Math (SIL Open Font License, theme/assets/math.LICENSE.t
 
     npm pack @fontsource/stix-two-math@5.3.0
     tar -xzf fontsource-stix-two-math-5.3.0.tgz
-    python -m tools.site.font package/files/stix-two-math-latin-400-normal.woff2
+    python theme/math_font.py package/files/stix-two-math-latin-400-normal.woff2
 """
 
 import sys
