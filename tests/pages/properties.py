@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tools.cells.compare import forget_device
 from tools.cells.execute import run
-from tools.cells.source import INCLUDE, program_cells, read_cells
+from tools.cells.source import program_cells, read_cells
 
 ROOT = Path(__file__).parents[2]
 SHAPE_COMMENT = re.compile(r"  # \(.*\)$", re.MULTILINE)
@@ -90,17 +90,6 @@ def is_rejection(printed):
 def languages(slug):
     """The languages that have a page."""
     return sorted(page.relative_to(ROOT / "docs").parts[0] for page in ROOT.glob(f"docs/*/{slug}.md"))
-
-
-def numbers_of_the_exercise(slug, language, part=""):
-    """The numbers of two and more digits that the prose of the exercise of a page states."""
-    page = (ROOT / "docs" / language / f"{slug}.md").read_text(encoding="utf-8")
-    heading = rf"^## [^\n]*\{{#exercise{part}\}}$"
-    section = re.search(rf"{heading}(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)[1]
-    prose = "\n".join(line for line in section.splitlines() if not INCLUDE.fullmatch(line))
-    for not_prose in (r"`[^`]*`", r"\$[^$]*\$", r"\]\([^)]*\)"):
-        prose = re.sub(not_prose, " ", prose)
-    return {int(number) for number in re.findall(r"\d{2,}", prose)}
 
 
 # -- drawn cases ---------------------------------------------------------------------------------
