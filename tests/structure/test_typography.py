@@ -4,7 +4,7 @@ import re
 
 from tests.configuration import LANGUAGES, PAGES, flat
 from tools.languages.glossary import read_glossary
-from tools.languages.typography import ARTICLES, check, in_page
+from tools.languages.typography import ARTICLES, check
 
 ENGLISH = {
     "it's": "it’s",
@@ -65,7 +65,11 @@ EXCEPTED = {  # by the style sheets
 
 
 def test_a_page_keeps_the_signs_of_its_language(root, language, refuse):
-    refuse(fault for page in PAGES for fault in in_page(root / f"docs/{language}/{page}.md", language))
+    refuse(
+        f"{path}:{line}: found {old!r}, wanted {new!r}"
+        for path in (root / f"docs/{language}/{page}.md" for page in PAGES)
+        for line, old, new in check(path.read_text("utf-8"), language, path)
+    )
 
 
 def test_the_words_of_the_site_and_the_glossary_keep_them_too(root, language, refuse):

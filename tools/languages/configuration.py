@@ -10,8 +10,6 @@ import yaml
 
 from tools.cells.source import read_text
 
-MKDOCS = Path("mkdocs.yml")
-
 
 class Loader(yaml.CSafeLoader):
     """Reads what MkDocs adds to YAML: of `!ENV` the value that holds without it, of `!!python/name:` the name."""
@@ -40,7 +38,7 @@ class Configuration:
         return tuple(language for language in self.languages if language != "en")
 
 
-def read(path: Path = MKDOCS) -> Configuration:
+def read(path: Path = Path("mkdocs.yml")) -> Configuration:
     """What mkdocs.yml says."""
     return parse(read_text(path))
 

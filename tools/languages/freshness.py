@@ -50,9 +50,9 @@ class Translation:
 
 def digests(page: Page) -> dict[str, str]:
     """A digest of the words of each section of a page; the fields above it belong to the first."""
-    said = {name: section.text for name, section in page.sections.items()}
-    said[TOP] = f"---\n{fields_but(OF_ONE_LANGUAGE, page)}---\n{said[TOP]}"
-    return {name: hashlib.sha256(" ".join(text.split()).encode()).hexdigest()[:12] for name, text in said.items()}
+    texts = {name: section.text for name, section in page.sections.items()}
+    texts[TOP] = f"---\n{fields_but(OF_ONE_LANGUAGE, page)}---\n{texts[TOP]}"
+    return {name: hashlib.sha256(" ".join(text.split()).encode()).hexdigest()[:12] for name, text in texts.items()}
 
 
 def fields_but(names: Iterable[str], page: Page) -> str:
@@ -63,7 +63,7 @@ def fields_but(names: Iterable[str], page: Page) -> str:
 
 def declared_behind(page: Page) -> str | list[str]:
     """The sections that a page declares to be behind, or `ALL`; `SourceError` where it does so in another way."""
-    behind = page.front.get("behind", [])
+    behind: str | list[str] = page.front.get("behind", [])
     if behind != ALL and not isinstance(behind, list):
         raise SourceError(f"{page.path}:1: `behind` is {behind!r}; write `behind: [one, two]`, or `behind: all`")
     return behind
@@ -81,8 +81,8 @@ def refuse_undeclared(page: Translation) -> None:
     declared = declared_behind(translated)
     if declared == ALL:
         if translated.body.strip():
-            shown = "has a text, but `behind: all` shows the English one"
-            raise SourceError(f"{page.path}:1: {shown}; once it is whole, {page.accepting}")
+            fault = "has a text, but `behind: all` shows the English one"
+            raise SourceError(f"{page.path}:1: {fault}; once it is whole, {page.accepting}")
         return
     if undeclared := ", ".join(name for name in behind if name not in declared):
         raise SourceError(

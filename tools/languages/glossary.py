@@ -115,7 +115,7 @@ def inflected(word: str, language: str) -> str:
 
 
 @cache
-def pattern(form: str, language: str) -> re.Pattern:
+def pattern(form: str, language: str) -> re.Pattern[str]:
     """What finds a form. Its capitals count; each space may be a line break, or none beside a Han character."""
     *first, last = form.split(" ")
     first = [re.escape(word) if language == "en" else inflected(word, language) for word in first]
@@ -143,15 +143,16 @@ class Finder:
 
     def places(self, text: str) -> Iterator[tuple[int, int, Term]]:
         """Each place in order, as its start, its end and the term; of two that overlap, the first, or the longest."""
-        lower, found = text.lower(), []
+        lower = text.lower()
+        matches: list[tuple[int, int, bool, str]] = []
         for form, part in self.forms.items():
             finds, at = pattern(form, self.language), lower.find(part)
             while at >= 0:  # patterns are slow where they search
                 if place := finds.match(text, at):
-                    found.append((at, -place.end(), form in self.owners, form))
+                    matches.append((at, -place.end(), form in self.owners, form))
                 at = lower.find(part, at + 1)
         taken = 0
-        for start, end, owned, form in sorted(found):
+        for start, end, owned, form in sorted(matches):
             if start >= taken:
                 taken = -end
                 if owned:
@@ -187,32 +188,32 @@ def prose_of(page: Page, beside: Page | None = None) -> dict[str, Prose]:
     words, lines = dict.fromkeys(page.sections, ""), {name: section.line for name, section in page.sections.items()}
     for block in page.blocks:
         if block.pieces and block.words not in in_both:
-            said = words_of(block, beside is None)
-            words[block.section] += BETWEEN + "\n" * (block.line - lines[block.section]) + said
-            lines[block.section] = block.line + said.count("\n")
+            text = words_of(block, beside is None)
+            words[block.section] += BETWEEN + "\n" * (block.line - lines[block.section]) + text
+            lines[block.section] = block.line + text.count("\n")
     return {name: Prose(section.line, words[name]) for name, section in page.sections.items()}
 
 
 def words_of(block: Block, with_names: bool) -> str:
     """The words of a block on their lines, perhaps without those in italics and of links to other sites."""
-    said, names = "", [False]
+    words, names = "", [False]
     for piece in block.pieces:
         if piece.kind in ("link", "mark"):
             names.append(names[-1] or (not with_names and (piece.text == "*" or piece.text.startswith("http"))))
         elif piece.kind in ("end of link", "end of mark"):
             names.pop()
         elif piece.kind == "words" and not names[-1]:
-            said += piece.text
+            words += piece.text
         elif piece.kind in ("words", "code", "formula", "break"):
-            said += "\n" if piece.kind == "break" else " " + "\n" * piece.text.count("\n")
-    return said
+            words += "\n" if piece.kind == "break" else " " + "\n" * piece.text.count("\n")
+    return words
 
 
 def faults(original: Page, translation: Page, language: str, glossary: Glossary) -> Iterator[tuple[str, str]]:
     """What is wrong with the terms of a translation: a sentence for each, behind `section-id/term-id`."""
     ours, theirs, with_names = prose_of(original, translation), prose_of(translation, original), prose_of(translation)
-    shown = str(translation.front.get("description", ""))  # by search engines
-    theirs["description"] = Prose(translation.line_of("description"), shown)
+    description = str(translation.front.get("description", ""))  # search engines show it
+    theirs["description"] = Prose(translation.line_of("description"), description)
     for name, prose in theirs.items():
         for line, words, term in glossary.avoided(prose, language):
             wanted, there = f"{term.cells[language]!r} for {term.cells['en']!r}", f"{glossary.path}:{term.line}"
@@ -229,10 +230,10 @@ def refuse_other_terms(original: Path, translation: Path, language: str, glossar
     """`SourceError` naming each term that a translation lacks or avoids, and each exception that excuses nothing."""
     page = read(translation)
     excused = page.front.get("glossary") or {}
-    found = list(faults(read(original), page, language, glossary))
-    sentences = [sentence for key, sentence in found if key not in excused]
+    by_key = list(faults(read(original), page, language, glossary))
+    sentences = [sentence for key, sentence in by_key if key not in excused]
     for key, reason in excused.items():
-        if key not in dict(found) or not reason:
+        if key not in dict(by_key) or not reason:
             sentences.append(f"{translation}:1: the exception {key!r} excuses nothing, or gives no reason; take it out")
     if sentences:
         raise SourceError("\n".join(sentences))

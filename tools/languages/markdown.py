@@ -95,11 +95,11 @@ class Block:
     @property
     def words(self) -> str:
         """What it says, without marks and line breaks."""
-        said = (" " if piece.kind == "break" else piece.text for piece in self.pieces if piece.kind in SAID)
-        return " ".join("".join(said).split())
+        texts = (" " if piece.kind == "break" else piece.text for piece in self.pieces if piece.kind in READ)
+        return " ".join("".join(texts).split())
 
 
-SAID = ("words", "code", "formula", "break")
+READ = ("words", "code", "formula", "break")
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ def file_of_text(path: Path) -> Path:
     return docs / "en" / Path(*path.relative_to(docs).parts[1:])
 
 
-def read_front(text: str, path: Path) -> dict:
+def read_front(text: str, path: Path) -> dict[str, Any]:
     """The fields above a page."""
     try:
         front = yaml.load(f"\n{text}", yaml.CSafeLoader)  # the first line of a page is ---
@@ -206,20 +206,20 @@ def reader() -> Reader:
 
 def cell(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     """The line that shows a cell: `--8<-- "masks/padding.md:leak"`."""
-    found = INCLUDE.fullmatch(state.getLines(start, start + 1, 0, False))
-    if found and not silent:
+    include = INCLUDE.fullmatch(state.getLines(start, start + 1, 0, False))
+    if include and not silent:
         token = state.push("cell", "", 0)
-        token.content, token.map = f"{found[2]}:{found[3]}", [start, start + 1]
+        token.content, token.map = f"{include[2]}:{include[3]}", [start, start + 1]
         state.line = start + 1
-    return bool(found)
+    return bool(include)
 
 
 def heading_ids(state: StateCore) -> None:
     """The id behind a heading, `{#formula}`, becomes its attribute and no word of it."""
     for heading, text in pairwise(state.tokens):
-        if heading.type == "heading_open" and (found := ID.search(text.content)):
-            heading.attrSet("id", found[1])
-            text.content = text.content[: found.start()]
+        if heading.type == "heading_open" and (match := ID.search(text.content)):
+            heading.attrSet("id", match[1])
+            text.content = text.content[: match.start()]
 
 
 def read_blocks(tokens: list[Token]) -> Iterator[Block]:
@@ -246,13 +246,12 @@ def place(token: Token) -> tuple[int, int]:
     return start + 1, end + 1
 
 
-def read_pieces(text: Token) -> Iterator[Piece]:
-    line = place(text)[0]
-    for token in flat(text.children or []):
-        said = token.attrs.get("href") or token.attrs.get("src") or token.content or token.markup
-        piece = Piece(PIECES[token.type], line, str(said), token.attrs)
-        line += piece.kind == "break"
-        line += piece.text.count("\n")
+def read_pieces(inline: Token) -> Iterator[Piece]:
+    line = place(inline)[0]
+    for token in flat(inline.children or []):
+        text = str(token.attrs.get("href") or token.attrs.get("src") or token.content or token.markup)
+        piece = Piece(PIECES[token.type], line, text, token.attrs)
+        line += text.count("\n") + (piece.kind == "break")
         yield piece
 
 
@@ -268,15 +267,13 @@ def flat(tokens: list[Token]) -> Iterator[Token]:
 def read_sections(text: str, path: Path, first_line: int, blocks: tuple[Block, ...]) -> dict[str, Section]:
     """The sections of a page by their ids; `SourceError` where two have one id."""
     lines = split_lines(text)
-    title = next((block.words for block in blocks if block.kind == "heading" and block.text == "#"), "")
-    starts = [(TOP, title, first_line)]
-    for block in blocks:
-        if block.kind == "heading" and " " in block.text:
-            starts.append((block.section, block.words, block.line))
-    ends = [line for *_, line in starts[1:]] + [len(lines) + 1]
-    found: dict[str, Section] = {}
-    for (name, words, line), end in zip(starts, ends):
-        if name in found:
+    headings = [block for block in blocks if block.kind == "heading"]
+    title = next((heading.words for heading in headings if heading.text == "#"), "")
+    starts = [(heading.section, heading.words, heading.line) for heading in headings if " " in heading.text]
+    ends = [line for *_, line in starts] + [len(lines) + 1]
+    sections: dict[str, Section] = {}
+    for (name, words, line), end in zip([(TOP, title, first_line), *starts], ends):
+        if name in sections:
             raise SourceError(f"{path}:{line}: a second section has the id {name!r}; {TOP!r} is what stands above them")
-        found[name] = Section(name, words, line, "\n".join([*lines[line - 1 : end - 1], ""]))
-    return found
+        sections[name] = Section(name, words, line, "\n".join([*lines[line - 1 : end - 1], ""]))
+    return sections

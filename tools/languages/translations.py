@@ -16,15 +16,15 @@ SENTENCES = ("heading", "title", "paragraph")
 
 def parts(page: Page) -> dict[str, list[tuple[int, str]]]:
     """For each kind of part those of a page in order, each as its line and what is the same in every language."""
-    found: dict[str, list[tuple[int, str]]] = {kind: [] for kind in (FIELD, *BLOCKS, *PIECES)}
-    found[FIELD] = [(page.line_of(key), key) for key in page.front if key not in OF_ONE_LANGUAGE]
+    by_kind: dict[str, list[tuple[int, str]]] = {kind: [] for kind in (FIELD, *BLOCKS, *PIECES)}
+    by_kind[FIELD] = [(page.line_of(key), key) for key in page.front if key not in OF_ONE_LANGUAGE]
     for block in page.blocks:
-        if block.kind in found:
-            found[block.kind].append((block.line, block.text))
+        if block.kind in by_kind:
+            by_kind[block.kind].append((block.line, block.text))
         for piece in block.pieces:
             if piece.kind in PIECES:
-                found[piece.kind].append((piece.line, leads_to(piece)))
-    return found
+                by_kind[piece.kind].append((piece.line, leads_to(piece)))
+    return by_kind
 
 
 def leads_to(piece: Piece) -> str:
@@ -35,10 +35,10 @@ def leads_to(piece: Piece) -> str:
 
 def code(page: Page) -> dict[str, dict[str, int]]:
     """For each section of a page the code in its sentences, with the first line of each piece."""
-    found: dict[str, dict[str, int]] = {name: {} for name in page.sections}
+    lines: dict[str, dict[str, int]] = {name: {} for name in page.sections}
     for block, piece in page.pieces("code"):
-        found[block.section].setdefault(" ".join(piece.text.split()), piece.line)
-    return found
+        lines[block.section].setdefault(" ".join(piece.text.split()), piece.line)
+    return lines
 
 
 def refuse_difference(original: Path, translation: Path) -> None:
@@ -74,9 +74,9 @@ def refuse_english(original: Path, translation: Path, kept: set[str]) -> None:
 
 def sentences(page: Page) -> Iterator[tuple[int, str]]:
     """What each part of a page says, in small letters and without code and formulas, with its line."""
-    said = [(page.line_of("description"), str(page.front.get("description", "")))]
+    texts = [(page.line_of("description"), str(page.front.get("description", "")))]
     for block in page.of(*SENTENCES):
-        said.append((block.line, " ".join(piece.text for piece in block.pieces if piece.kind == "words")))
-    for line, words in said:
+        texts.append((block.line, " ".join(piece.text for piece in block.pieces if piece.kind == "words")))
+    for line, words in texts:
         if re.search(r"[^\W\d_]", words):
             yield line, " ".join(words.lower().split())

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from string import ascii_letters, digits
 
-from tools.cells.source import read_text
 from tools.languages.markdown import Page, Piece, parse
 
 # Each code span, formula, address and {placeholder} becomes one of these characters: a word that no rule looks into.
@@ -14,7 +13,8 @@ OBJECTS = range(0xE000, 0xF900)
 OBJECT = f"[{chr(OBJECTS[0])}-{chr(OBJECTS[-1])}]"
 NO_WORDS = re.compile(r'(\{\w+\}|https?://[^\s)]+|\w+="[^"\n]*")')
 LINE_BREAK = re.compile(r"(?<!\n)\n(?!\n)")
-AROUND = 8  # characters of a message on each side of what was found
+AROUND = 8  # characters that a message shows on each side of a violation
+Rule = tuple[str, str]
 
 # A rule is a pattern and what to write instead. What its group `right` matches, or what would stay, is no violation.
 
@@ -43,7 +43,7 @@ MASCULINE = (
 VOWEL = "output input encoder embedding overflow underflow"  # masculine
 
 
-def articles():
+def articles() -> Iterator[Rule]:
     """Rules for an article of the wrong gender or form before a word that stays English."""
     for forms in map(str.split, ARTICLES.split(",")):
         for right, words in zip(forms, (FEMININE, MASCULINE, VOWEL)):
@@ -109,15 +109,11 @@ EMPHASIS = [  # the only rules that see the asterisks
 ]
 
 
-def compiled(rules):
-    return [(re.compile(pattern, re.MULTILINE), wanted) for pattern, wanted in rules]
+RULES = {"en": ENGLISH + NUMBERS, "it": ITALIAN + NUMBERS, "zh": CHINESE + NUMBERS}
+RULES_OF_EMPHASIS = {"zh": EMPHASIS}
 
 
-RULES = {"en": compiled(ENGLISH + NUMBERS), "it": compiled(ITALIAN + NUMBERS), "zh": compiled(CHINESE + NUMBERS)}
-RULES_OF_EMPHASIS = {"zh": compiled(EMPHASIS)}
-
-
-class Shown:
+class Prose:
     """What a reader sees of a page, and the asterisks; the line of each character; the source of each object."""
 
     def __init__(self, page: Page):
@@ -156,33 +152,26 @@ class Shown:
 
 
 def check(text: str, language: str, path: Path = Path("the text")) -> list[tuple[int, str, str]]:
-    """The violations in a text, in order, each as (line, found, wanted), with some characters around."""
-    seen = Shown(parse(text, path))
-    shown = seen.text if language == "zh" else LINE_BREAK.sub(" ", seen.text)
-    plain = [index for index, character in enumerate(shown) if character != "*"]
-    found = [(plain[at], *rest) for at, *rest in violations(shown.replace("*", ""), RULES.get(language, []))]
-    found += violations(shown, RULES_OF_EMPHASIS.get(language, []))
-    return [
-        (seen.lines[at], old.translate(seen.objects), new.translate(seen.objects)) for at, old, new in sorted(found)
-    ]
+    """The violations in a text, in order, each as its line, the old text and the new, with some characters around."""
+    prose = Prose(parse(text, path))
+    marked = prose.text if language == "zh" else LINE_BREAK.sub(" ", prose.text)
+    places = [index for index, character in enumerate(marked) if character != "*"]
+    faults = [(places[at], old, new) for at, old, new in violations(marked.replace("*", ""), RULES.get(language, []))]
+    faults += violations(marked, RULES_OF_EMPHASIS.get(language, []))
+    sources = prose.objects
+    return [(prose.lines[at], old.translate(sources), new.translate(sources)) for at, old, new in sorted(faults)]
 
 
-def violations(shown, rules):
-    """Each as (position, found, wanted); where two rules meet, the first."""
-    taken = set()
+def violations(prose: str, rules: list[Rule]) -> Iterator[tuple[int, str, str]]:
+    """Each as its position, the old text and the new; where two rules meet, the first."""
+    taken: set[int] = set()
     for pattern, wanted in rules:
-        for match in pattern.finditer(shown):
+        for match in re.finditer(pattern, prose, re.MULTILINE):
             instead = unicodedata.normalize("NFC", match.expand(wanted))
             span = range(*match.span())
             if match.groupdict().get("right") is not None or instead == match[0] or not taken.isdisjoint(span):
                 continue
             taken.update(span)
-            before = shown[max(0, span.start - AROUND) : span.start].rpartition("\n")[2].lstrip()
-            after = shown[span.stop : span.stop + AROUND].partition("\n")[0].rstrip()
+            before = prose[max(0, span.start - AROUND) : span.start].rpartition("\n")[2].lstrip()
+            after = prose[span.stop : span.stop + AROUND].partition("\n")[0].rstrip()
             yield span.start, before + match[0] + after, before + instead + after
-
-
-def in_page(path: Path, language: str) -> Iterator[str]:
-    """The violations in a page, each a sentence."""
-    for line, old, new in check(read_text(path), language, path):
-        yield f"{path}:{line}: found {old!r}, wanted {new!r}"
