@@ -1,7 +1,9 @@
 """The numbers in the prose: the same in every language, and those that the cells of the page print."""
 
+import itertools
 import math
 import re
+from collections.abc import Iterator
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
@@ -22,53 +24,85 @@ NUMBER = re.compile(
     rf"(?:{GAP}({'|'.join(SCALES)})(?!th))?(?:{GAP}?({'|'.join(UNITS)}))?"
 )
 MONTH = re.compile(r"(?<=\d{4} 年) \d+ 月")  # other languages have a word for it
+POLARITY = {"attend": "attend", "ignore": "ignore", "参与": "attend", "忽略": "ignore"}
+MEANING = re.compile(rf"(?:True\W+(?:=|means|significa|vuol dire|表示)\W*|\A)({'|'.join(POLARITY)})(?![a-z])")
+APART = ("heading", "cell", "code block", "formula", "admonition", "list item", "table row")
+INSTEAD = {"words": str, "break": lambda _: "\n"}
+Text = tuple[int, str]  # the line of a paragraph or of a cell of a table, and its words without code and formulas
 
 
-def texts(page: Page):
-    """The description and each block, a mark in place of code and formulas, with its section and its line."""
-    yield TOP, 2, page.front.get("description", "")
+def stretches(page: Page) -> Iterator[list[Text]]:
+    """The texts of a page, its description first, between those parts that every language has: mostly one paragraph."""
+    stretch = [(page.line_of("description"), page.front.get("description", ""))]
     for block in page.blocks:
-        instead = {"words": str, "break": lambda _: "\n"}
-        said = "".join(instead.get(piece.kind, lambda _: "\0")(piece.text) for piece in block.pieces)
-        yield block.section, block.line, MONTH.sub("", said)
+        if block.kind in APART:
+            yield stretch
+            stretch = []
+        if block.pieces:
+            words = "".join(INSTEAD.get(piece.kind, lambda _: "\0")(piece.text) for piece in block.pieces)
+            stretch.append((block.line, MONTH.sub("", words)))
+    yield stretch
 
 
-def numbers(page: Page):
-    """Each number of a page as its section, its line, and how every language writes it: sign, digits, unit."""
-    for section, line, text in texts(page):
-        for found in NUMBER.finditer(text):
-            sign, digits, scale, unit = found.groups(default="")
-            value = re.sub("[\u00a0\u202f,]", "", digits)
-            value = f"{Decimal(value).scaleb(SCALES[scale]):f}" if scale else value
-            written = f"{'-' if sign else ''}{value}{UNITS.get(unit, '')}"
-            yield section, line + text.count("\n", 0, found.start()), written
+def texts(page: Page) -> Iterator[Text]:
+    return itertools.chain.from_iterable(stretches(page))
 
 
-def by_section(page: Page):
-    """For each section the line of each number, in the order in which they come first."""
-    found = {name: {} for name in page.sections}
-    for section, line, number in numbers(page):
-        found[section].setdefault(number, line)
-    return found
+def pairs(original: Page, translation: Page) -> Iterator[tuple[Text, Text]]:
+    """The texts that say the same: each with its own, and a stretch with its own where it has more paragraphs."""
+    for ours, theirs in zip(stretches(original), stretches(translation)):
+        if len(ours) != len(theirs):
+            ours, theirs = ([(side[0][0], "\n\n".join(words for _, words in side))] for side in (ours, theirs) if side)
+        yield from zip(ours, theirs)
 
 
-def differences(original: Page, translation: Page):
-    """Where a section has other numbers than in English, or its decimals in another order: a sentence for each."""
-    ours, theirs = by_section(original), by_section(translation)
-    for name, section in translation.sections.items():
-        if name not in ours:  # tests/structure/test_languages.py names it
-            continue
-        for number in ours[name].keys() ^ theirs[name].keys():
-            here, says = (theirs[name][number], "adds") if number in theirs[name] else (section.line, "lacks")
-            yield f"{translation.path}:{here}: the section {name!r} {says} {number}; compare {original.path}"
-        one, other = ([number for number in found[name] if "." in number] for found in (ours, theirs))
+def numbers(text: Text) -> dict[str, int]:
+    """The numbers of a text as every language writes them, sign, digits, unit, in order, each with its first line."""
+    line, words = text
+    lines: dict[str, int] = {}
+    for match in NUMBER.finditer(words):
+        lines.setdefault(written(*match.groups(default="")), line + words.count("\n", 0, match.start()))
+    return lines
+
+
+def written(sign: str, digits: str, scale: str, unit: str) -> str:
+    value = re.sub("[\u00a0\u202f,]", "", digits)
+    value = f"{Decimal(value).scaleb(SCALES[scale]):f}" if scale else value
+    return f"{'-' if sign else ''}{value}{UNITS.get(unit, '')}"
+
+
+def differences(original: Page, translation: Page) -> Iterator[str]:
+    """Where a text has other numbers or another polarity than in English, or its decimals in another order."""
+    if [block.kind for block in original.of(*APART)] != [block.kind for block in translation.of(*APART)]:
+        return  # tests/structure/test_languages.py names the part
+    for english, text in pairs(original, translation):
+        ours, theirs = numbers(english), numbers(text)
+        there = f"{original.path}:{english[0]}"
+        for number in ours.keys() ^ theirs.keys():
+            line, says = (theirs[number], "adds") if number in theirs else (text[0], "lacks")
+            yield f"{translation.path}:{line}: {says} {number}; make it say what {there} says"
+        meant, means = ({POLARITY[word] for word in MEANING.findall(words)} for _, words in (english, text))
+        if meant and means and meant != means:
+            yield f"{translation.path}:{text[0]}: True means {means} here, and {meant} in {there}; correct one of them"
+        one, other = ([number for number in side if "." in number] for side in (ours, theirs))
         if one != other and set(one) == set(other):
-            yield f"{translation.path}:{section.line}: {name!r} says {other} in this order; {original.path} says {one}"
+            yield f"{translation.path}:{text[0]}: says {other} in this order; {there} says {one}"
 
 
-def test_the_numbers_of_a_section_are_the_same_in_every_language(translation, refuse):
+def test_a_paragraph_or_a_cell_of_a_table_has_the_same_numbers_in_every_language(translation, refuse):
     pages = [(read(page_file("en", page)), read(page_file(translation, page))) for page in PAGES]
     refuse(fault for original, translated in pages for fault in differences(original, translated))
+
+
+def test_the_table_of_polarities_says_what_its_cell_prints(language):
+    """The weight of the padding under a boolean mask is 0 in the column of the right polarity."""
+    page = read(page_file(language, "masks/polarity"))
+    cells = [block.words for block in page.of("table cell") if block.section == "formula"]
+    [atlas] = [cell for cell in read_cells(ROOT / "snippets/masks/polarity.md") if cell.name == "atlas"]
+    rows = re.findall(r"^ *\w+ ([01]\.0000) [01]\.0000", atlas.output, re.M)
+    assert [POLARITY[re.match(r"\w+?(?=\W|$)", cell)[0]] for cell in cells[4::3]] == [
+        "attend" if weight == "0.0000" else "ignore" for weight in rows
+    ]
 
 
 # --- decimals ------------------------------------------------------------------------------------------
@@ -114,10 +148,10 @@ VERSION = re.compile(r"(?:Python|[tT]orch|transformers|attention|Llama|GLM-|ERNI
 
 def decimals(page: Page):
     """Each decimal of the prose, as it is written, with its line; numbers of versions and sections are none."""
-    for _, line, text in texts(page):
-        for found in re.finditer(r"(?<![\w.])\d+\.\d+(?![\w.]*\.\d)", text):
-            if not VERSION.search(text[: found.start()]):
-                yield line + text.count("\n", 0, found.start()), found[0]
+    for line, words in texts(page):
+        for match in re.finditer(r"(?<![\w.])\d+\.\d+(?![\w.]*\.\d)", words):
+            if not VERSION.search(words[: match.start()]):
+                yield line + words.count("\n", 0, match.start()), match[0]
 
 
 def is_printed(number: str, values: list[float]) -> bool:
@@ -175,10 +209,31 @@ def test_a_decimal_that_no_cell_prints_is_in_the_prose_and_what_it_is_said_to_be
         refuse(f"{page}: {number} is not in its prose; take it out of this test" for number in needless)
 
 
+PINNED = dict(re.findall(r"^(torch|transformers|einops)==(\d+\.\d+)", Path(ROOT, "constraints.txt").read_text(), re.M))
+VERSIONED = re.compile(  # the words before and behind it that put it into another time
+    r"(\b(?:since|until|up to|before|fixed in|20\d\d,|da|fino a|prima di|corretto in) |20\d\d，)?"
+    rf"(?<![A-Za-z])(?:py)?({'|'.join(PINNED)}) (\d+\.\d+)( on\b| 起| 及以前| 已修复| ?[(（]20\d\d)?",
+    re.I,
+)
+
+
 def test_the_page_of_versions_begins_with_the_torch_that_prints_the_pages(language):
     """Who pins another one runs all programs and writes down what differs, as CONTRIBUTING.md says."""
-    pinned = re.search(r"^torch==(\d+\.\d+)", (ROOT / "constraints.txt").read_text("utf-8"), re.M)[1]
-    assert re.findall(r"torch (\d+\.\d+)", read(page_file(language, "changelog")).sections[TOP].text)[0] == pinned
+    top = read(page_file(language, "changelog")).sections[TOP]
+    assert re.search(r"torch (\d+\.\d+)", top.text)[1] == PINNED["torch"]
+
+
+def outdated(page: Page) -> Iterator[str]:
+    """The versions in the prose of a page that are neither installed nor said to be of another time."""
+    for line, words in texts(page):
+        for before, name, number, after in VERSIONED.findall(words.replace("\n", " ")):
+            if number != PINNED[name.lower()] and not before and not after:
+                yield f"{page.path}:{line}: {name} {number} is not {PINNED[name.lower()]}; correct it or say since when"
+
+
+def test_a_version_in_the_prose_is_the_installed_one(language, refuse):
+    """But in the changelog, and behind words such as since and until."""
+    refuse(fault for page in PAGES if page != "changelog" for fault in outdated(read(page_file(language, page))))
 
 
 # --- planted -------------------------------------------------------------------------------------------
@@ -190,6 +245,14 @@ The ratio is 1.72, that of 36 scores to minus 0.5.
 ## Cost {#cost}
 
 1 GiB, or 12\u00a0000 tokens in March 2021, and 2 times 100 million. From 0.3 to 0.6.
+
+| a | b |
+|---|---|
+| 5 | 7 |
+
+*True = attend* in 8 rows.
+
+9 columns.
 """
 CHINESE = """# 标题
 
@@ -198,21 +261,37 @@ CHINESE = """# 标题
 ## 代价 {#cost}
 
 2021 年 3 月，12\u00a0000 个词元，或 1 GiB，2 乘 1 亿。从 0.3 到 0.6。
+
+| a | b |
+|---|---|
+| 5 | 7 |
+
+True = 参与（attend），共 8 行。
+
+9 列。
 """
 
 
-def test_other_words_around_the_same_numbers_are_no_difference():
-    assert list(differences(parse(ENGLISH, Path("en.md")), parse(CHINESE, Path("zh.md")))) == []
+@pytest.mark.parametrize("text", [CHINESE, CHINESE.replace("行。\n\n9", "行。9")])
+def test_other_words_around_the_same_numbers_are_no_difference(text):
+    assert list(differences(parse(ENGLISH, Path("en.md")), parse(text, Path("zh.md")))) == []
 
 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("36 个", "63 个", "zh.md:3: the section 'top' adds 63; compare en.md"),
-        ("−0.5", "0.5", "zh.md:1: the section 'top' lacks -0.5; compare en.md"),
-        ("1 GiB", "1 MiB", "zh.md:7: the section 'cost' adds 1MiB; compare en.md"),
-        ("1 亿", "1 万", "zh.md:7: the section 'cost' adds 10000; compare en.md"),
-        ("0.3 到 0.6", "0.6 到 0.3", "zh.md:5: 'cost' says ['0.6', '0.3'] in this order; en.md says ['0.3', '0.6']"),
+        ("36 个", "63 个", "zh.md:3: adds 63; make it say what en.md:3 says"),
+        ("−0.5", "0.5", "zh.md:3: lacks -0.5; make it say what en.md:3 says"),
+        ("1 GiB", "1 MiB", "zh.md:7: adds 1MiB; make it say what en.md:7 says"),
+        ("1 亿", "1 万", "zh.md:7: adds 10000; make it say what en.md:7 says"),
+        ("0.3 到 0.6", "0.6 到 0.3", "zh.md:7: says ['0.6', '0.3'] in this order; en.md:7 says ['0.3', '0.6']"),
+        ("| 5 | 7 |", "| 7 | 5 |", "zh.md:11: adds 7; make it say what en.md:11 says"),
+        ("8 行。\n\n9", "9 行。\n\n8", "zh.md:13: lacks 8; make it say what en.md:13 says"),
+        (
+            "True = 参与",
+            "True = 忽略",
+            "zh.md:13: True means {'ignore'} here, and {'attend'} in en.md:13; correct one of them",
+        ),
     ],
 )
 def test_another_number_is_named_with_its_line(old, new, message):
@@ -226,3 +305,9 @@ def test_what_no_cell_has_is_named_with_its_line():
     for look, old, new in ((unprinted, "1.72", "1.27"), (unfounded_powers, "$10^{-6}$", "$10^{-9}$")):
         [fault] = look(parse(page.text.replace(old, new), page.path), "foundations/causal")
         assert re.match(r"docs/en/foundations/causal\.md:\d+: no cell of the page ", fault)
+
+
+def test_a_version_of_another_time_is_named_unless_it_says_so():
+    [fault] = outdated(parse("# A\n\nSince\ntorch 1.0, from torch 9.1 on,\nin torch 9.2.", Path("a.md")))
+    assert fault == f"a.md:3: torch 9.2 is not {PINNED['torch']}; correct it or say since when"
+    assert len([*outdated(parse("# A\n\ntorch 9.1 起，PyTorch 9.2。", Path("a.md")))]) == 1
