@@ -1,14 +1,26 @@
 """Pages and cells fit each other, and the cells keep the style of the house."""
 
 import ast
+import builtins
+import contextlib
 import re
 import sys
+from pathlib import Path
 
-from tests.configuration import PAGES, SLUGS, page_file
+import einops
+import pytest
+import torch.nn.attention.bias
+import torch.nn.functional as F
+import transformers
+from torch import nn
+
+from tests.configuration import PAGES, ROOT, SLUGS, page_file
 from tools.cells.labels import refuse_misfit
 from tools.cells.plugin import LEGEND
 from tools.cells.record import read_record, still_verified
 from tools.cells.source import INCLUDE, read_includes, slug_of
+from tools.languages.glossary import read_rows
+from tools.languages.markdown import read
 
 ALLOWED_IMPORTS = {"torch", "math"}
 ALLOWED_IN_LABS = ALLOWED_IMPORTS | {"matplotlib"} | sys.stdlib_module_names
@@ -21,6 +33,19 @@ ALLOWED_ON = {  # where another package is the subject, what torch warns of, or 
     "kernels/which-kernel": ALLOWED_IMPORTS | {"warnings", "textwrap"},
     "kernels/flex-attention": ALLOWED_IMPORTS | {"os", "textwrap", "timeit", "warnings"},
     "practice/look-inside": ALLOWED_IMPORTS | {"os", "itertools"},
+}
+NAMES = ROOT / "tests/structure/names.csv"
+HOLDERS = [torch, torch.Tensor, nn, F, nn.init, nn.attention, nn.attention.bias, torch.autograd, torch.compiler]
+HOLDERS += [torch.cuda, torch.backends.cuda, torch.backends.cudnn, transformers, einops]
+FILES = {
+    torch: (
+        "nn/functional.py nn/modules/transformer.py nn/modules/activation.py nn/attention/flex_attention.py "
+        "_dynamo/config.py"
+    ),
+    transformers: (
+        "models/llama/modeling_llama.py models/gpt2/modeling_gpt2.py models/qwen3/modeling_qwen3.py modeling_utils.py "
+        "cache_utils.py generation/utils.py modeling_rope_utils.py tokenization_utils_base.py training_args.py"
+    ),
 }
 WHOLE_CLASSES = {  # cells of up to 45 lines, since a class that is taken home cannot be cut into cells
     "position/rope": {"attention"},
@@ -66,11 +91,62 @@ def test_what_is_code_on_a_page_is_a_cell_between_empty_lines_or_a_command(langu
         for number, line in enumerate(lines):
             alone = lines[number - 1] == "" == lines[number + 1] if INCLUDE.fullmatch(line) else True
             assert alone, f"{path}:{number + 1}: a cell has an empty line above it and one below"
-        fences = [fence for fence in re.findall(r"^\W*?(?:`{3,}|~{3,})(.*)$", text, re.M) if fence]
-        assert set(fences) <= {"sh"}, path
+        for block in read(path).of("code block"):
+            written = "no output but that of a cell stands on a page: show the cell, or make the block a paragraph"
+            assert block.text.startswith("sh "), f"{path}:{block.line}: {written}"
         assert not re.search("<!--|<pre|<code|<script", text), path
 
     every_page(look)
+
+
+def test_a_name_in_the_prose_is_one_of_a_cell_a_library_or_the_list(cells, refuse):
+    """In English; the other languages have the same names."""
+    places = {}
+    for path in (page_file("en", page) for page in PAGES):
+        for _, piece in read(path).pieces("code"):
+            places |= dict.fromkeys(names_in(piece.text), f"{path}:{piece.line}")
+    text = " ".join(f"{cell.code} {cell.output}" for part in cells.values() for cell in part)
+    unknown = places.keys() - set(re.findall(r"\w+", text)) - names_of_libraries()
+    listed = {name for row in read_rows(NAMES) for name in row["names"].split()}
+    refuse(
+        [
+            f"{places[name]}: no cell and no library has {name!r}; correct it, or add it to {NAMES}"
+            for name in unknown - listed
+        ]
+        + [f"{NAMES}: {name!r} needs no row, or stands on no page; take it out" for name in listed - unknown]
+    )
+
+
+def names_in(code):
+    """The identifiers in Python, a file name and what is no Python having none."""
+    for text in (code, f"{code}: pass", f"{code}\n    pass"):
+        with contextlib.suppress(SyntaxError):
+            nodes = [] if re.fullmatch(r"\w+\.(?:py|md|json)", code) else ast.walk(ast.parse(text))
+            return {
+                value for node in nodes for key in ("id", "attr", "arg", "name") if (value := getattr(node, key, None))
+            }
+    return set()
+
+
+def names_of_libraries():
+    """The attributes of modules and classes, and all that some files name, so that arguments are among it."""
+    files = (Path(library.__file__).parent / name for library, names in FILES.items() for name in names.split())
+    return set().union(*map(dir, [builtins, *HOLDERS]), *(names_in(path.read_text("utf-8")) for path in files))
+
+
+@pytest.mark.parametrize(
+    ("code", "names"),
+    [
+        ("fill_masked(x, dim=-1)", {"fill_masked", "x", "dim"}),
+        ("persist=False", {"persist"}),
+        ("def f(x)", {"f", "x"}),
+        ("nn.Linear", {"nn", "Linear"}),
+        ("model.py", set()),
+        ("CUDA out of memory", set()),
+    ],
+)
+def test_names_are_read_from_python_alone(code, names):
+    assert names_in(code) == names
 
 
 def test_a_cell_keeps_the_style_of_the_house(cells, refuse):

@@ -1,5 +1,6 @@
 """What a page may hold: its HTML has these elements and attributes, and leads to nothing but https and other pages."""
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from xml.etree import ElementTree
 
 import markdown
 import nh3
+import pytest
 from bs4 import BeautifulSoup
 
 from tests.configuration import CONFIG, LANGUAGES, PAGES, flat, page_file
@@ -88,6 +90,59 @@ def faults(page: Page) -> list[str]:
 
 def test_a_page_holds_what_it_may(language, refuse):
     refuse(fault for page in PAGES for fault in faults(read(page_file(language, page))))
+
+
+ALSO = {"pytorch-image-models": "timm", "annotated_deep_learning_paper_implementations": "labml"}
+THREAD = re.compile(r"https://github\.com/([^/]+)/([^/]+)/(?:issues|pull|discussions)/(\d+)")
+
+
+def links(page: Page) -> Iterator[tuple[int, str, str]]:
+    """Each link of a page as its line, its words and its address."""
+    for block in page.blocks:
+        for at, link in enumerate(block.pieces):
+            if link.kind == "link":
+                inside = itertools.takewhile(lambda piece: piece.kind != "end of link", block.pieces[at + 1 :])
+                words = (" " if piece.kind == "break" else piece.text for piece in inside)
+                yield link.line, "".join(words), link.text
+
+
+def says_its_address(words: str, address: str) -> bool:
+    """Whether a thread, the number of a paper and a version in the words of a link are those of its address."""
+    if named := re.search(r"([\w./-]*)#(\d+)\b", words):
+        thread = THREAD.match(address.lower())
+        owner, name, number = thread.groups() if thread else ("", "", "")
+        return number == named[2] and named[1].lower() in ("", owner, name, f"{owner}/{name}", ALSO.get(name))
+    paper = re.search(r"\b\d{4}\.\d{5}\b", words)
+    version, released = re.search(r"\b\d+\.\d+\b", words), re.search(r"/v(\d+\.\d+)", address)
+    return paper[0] in address if paper else not (version and released) or version[0] == released[1]
+
+
+def test_a_link_leads_to_the_thread_the_paper_and_the_version_in_its_words(language, refuse):
+    refuse(
+        f"{page.path}:{line}: the link {words!r} leads to {address}; correct one of them"
+        for page in (read(page_file(language, name)) for name in PAGES)
+        for line, words, address in links(page)
+        if not says_its_address(words, address)
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "address", "right"),
+    [
+        ("QwenLM/Qwen#933", "https://github.com/QwenLM/Qwen/issues/933", True),
+        ("QwenLM/Qwen#933", "https://github.com/QwenLM/Qwen/issues/993", False),
+        ("Qwen#933", "https://github.com/QwenLM/Qwen3-VL/issues/933", False),
+        ("timm#2236", "https://github.com/huggingface/pytorch-image-models/pull/2236", True),
+        ("issue #90", "https://github.com/facebookresearch/dinov2/issues/90", True),
+        ("Qwen#933", "https://github.com/QwenLM/Qwen", False),
+        ("arXiv 1706.03762", "https://arxiv.org/abs/1706.03762", True),
+        ("arXiv 1706.03762", "https://arxiv.org/abs/1706.03726", False),
+        ("version 2.1", "https://github.com/Dao-AILab/flash-attention/releases/tag/v2.2.0", False),
+        ("torch 2.13", "https://github.com/pytorch/pytorch/blob/cf30/sdp_utils.cpp", True),
+    ],
+)
+def test_what_a_link_says_and_where_it_leads_are_compared(words, address, right):
+    assert says_its_address(words, address) == right
 
 
 def test_the_words_of_the_site_hold_what_they_may(language):

@@ -1,13 +1,14 @@
 """Every language says the same: the same sections, cells, formulas, links and pictures, in the same order."""
 
 import re
+from pathlib import Path
 
 import pytest
 
-from tests.configuration import ROOT, page_file
+from tests.configuration import PAGES, ROOT, page_file
 from tools.cells.source import SourceError
-from tools.languages.glossary import read_glossary
-from tools.languages.markdown import read
+from tools.languages.glossary import read_glossary, words_of
+from tools.languages.markdown import parse, read
 from tools.languages.translations import parts, refuse_difference, refuse_english
 
 ENGLISH = """---
@@ -48,7 +49,7 @@ def test_a_translation_has_the_parts_of_the_english_page(translation, every_page
     every_page(lambda page: refuse_difference(page_file("en", page), page_file(translation, page)))
 
 
-def test_every_section_has_an_id_and_every_page_a_description_that_fits_a_search_result(language, every_page):
+def test_every_section_has_an_id_and_every_page_a_description_for_search_results(language, every_page):
     def look(page):
         found = read(page_file(language, page))
         first, *headings = [text for _, text in parts(found)["heading"]]
@@ -66,6 +67,53 @@ def test_a_translation_has_no_words_in_english(translation, every_page):
     ours, theirs = ("en", "also_en"), (translation, f"also_{translation}")
     kept = {form.lower() for term in terms for form in {*term.forms(*ours)} & {*term.forms(*theirs)}}
     every_page(lambda page: refuse_english(page_file("en", page), page_file(translation, page), kept))
+
+
+# Words that stand in most sentences of a language and in those of no other.
+COMMON = {
+    "en": "the|of|and|is|are|was|that|with|which|this|these|from|it|its|for|by|be|not|have|when|where|than",
+    "it": "il|la|le|gli|di|del|della|dei|delle|che|è|con|una|un|sono|da|nel|nella|al|alla|più|questo|questa",
+}
+QUOTED = re.compile('“[^”]*”|«[^»]*»|《[^》]*》|["][^"]*["]')
+
+
+def foreign(page, language):
+    """The sentences of a page in another language, each with its line; quotes, names in italics and links are none."""
+    texts = [(block.line, words_of(block, with_names=False)) for block in page.blocks]
+    for line, text in [(2, page.front.get("description", "")), *texts]:
+        for sentence in re.split("[.;:?!。；：？！]", QUOTED.sub("", text)):
+            others = [common for other, common in COMMON.items() if other != language]
+            if any(len(re.findall(rf"\b(?:{common})\b", sentence, re.I)) > 1 for common in others) or (
+                language != "zh" and re.search("[\u4e00-\u9fff]{4}", sentence)
+            ):
+                yield line, " ".join(sentence.split())
+
+
+def test_no_sentence_is_in_another_language(language, refuse):
+    pages = [read(page_file(language, page)) for page in PAGES]
+    refuse(
+        f"{page.path}:{line}: {sentence!r} is in another language; translate it"
+        for page in pages
+        if language in page.path.parts  # it may show the English one
+        for line, sentence in foreign(page, language)
+    )
+
+
+@pytest.mark.parametrize(
+    ("around", "sentence"),
+    [
+        ("it", "The weights of a row are not normalised"),
+        ("zh", "The weights of a row are not normalised"),
+        ("zh", "I pesi della riga sono nulli"),
+        ("en", "I pesi della riga sono nulli"),
+        ("en", "一行的权重"),
+    ],
+)
+def test_a_sentence_in_another_language_is_found_unless_it_is_quoted(around, sentence):
+    mine = {"en": "The row is right.", "it": "La riga è giusta.", "zh": "这一行正确。"}[around]
+    assert [*foreign(parse(f"# A\n\n{mine} {sentence}: `a`.", Path("a.md")), around)] == [(3, sentence)]
+    for quoted in (f"“{sentence}”", f"*{sentence}*", f"[{sentence}](https://a.org)"):
+        assert [*foreign(parse(f"# A\n\n{mine} {quoted}.", Path("a.md")), around)] == []
 
 
 @pytest.fixture

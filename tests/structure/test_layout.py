@@ -96,6 +96,27 @@ def test_names_are_meanings():
     assert [page for page in PAGES if not re.fullmatch(r"[a-z]+(-[a-z]+)*(/[a-z]+(-[a-z]+)*)*", page)] == []
 
 
+def test_no_mark_of_a_merge_is_left(root, refuse):
+    """Git leaves three of them in a file that two people changed; one alone reads as a heading or a rule."""
+    paths = [path for folder in ("docs", "snippets", "languages", "tests") for path in (root / folder).rglob("*.*")]
+    refuse(
+        f"{path}:{number}: a mark of a merge is left here; choose what holds, and take the mark out"
+        for path in paths
+        if path.suffix in (".md", ".csv", ".py", ".svg", ".txt", ".json") and "node_modules" not in path.parts
+        for number, line in enumerate(path.read_text("utf-8").split("\n"), start=1)
+        if re.fullmatch(r"([<=>|])\1{6}( .*)?", line)
+    )
+
+
+def test_the_name_of_a_test_has_at_most_80_characters(root, refuse):
+    refuse(
+        f"{path}: {name} has {len(name)} characters; say it in 80"
+        for path in root.glob("tests/**/test_*.py")
+        for name in re.findall(r"def (test_\w+)", path.read_text("utf-8"))
+        if len(name) > 80
+    )
+
+
 def test_everything_that_a_session_installs_is_pinned(root):
     groups = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["dependency-groups"]
     pins = re.findall(r"^([\w.-]+)==", (root / "constraints.txt").read_text("utf-8"), re.M)

@@ -58,7 +58,7 @@ def test_a_published_site_knows_its_repository_and_the_branch_that_its_pages_lin
     assert load("ci.yml")["on"]["push"]["branches"] == [home.BRANCH]
 
 
-def test_the_notebooks_of_a_site_are_pushed_as_one_commit_that_takes_the_place_of_the_last(tmp_path):
+def test_the_notebooks_of_a_site_are_pushed_as_one_commit_in_place_of_the_last(tmp_path):
     *_, push = load("publish.yml")["jobs"]["notebooks"]["steps"]
     remote = tmp_path / "remote"
     subprocess.run(["git", "init", "--quiet", "--bare", remote], check=True)
