@@ -89,7 +89,7 @@ def test_with_a_window_they_are_those_of_mistral_whose_cache_keeps_as_many_keys(
 
 
 @torch.no_grad()
-def test_left_padded_texts_give_what_llama_gives_them_with_a_mask_as_long_as_its_cache():
+def test_left_padded_texts_give_what_llama_gives_with_a_mask_as_long_as_its_cache():
     theirs, ours, tokens = both()
     is_real = torch.arange(9) >= torch.tensor([[0], [3], [5]])
     rows = in_their_chunks(theirs, tokens, [6, 1, 2], DynamicCache(config=theirs.config), is_real)

@@ -170,7 +170,7 @@ def test_training_takes_the_steps_of_a_loop_of_its_own():
         p.close(tensor, other, 1e-9)
 
 
-def test_every_fourth_clause_is_new_the_first_is_that_of_the_picture_and_short_ones_end_in_pads():
+def test_every_fourth_clause_is_new_and_short_ones_end_in_pads():
     assert (len(PAGE.source), int(PAGE.is_new.sum()), int((~PAGE.is_new).sum())) == (324, 81, 243)
     assert PAGE.is_new.nonzero().flatten().tolist() == list(range(0, 324, 4))
     pairs = (PAGE.german, PAGE.source, PAGE.german_words), (PAGE.english, PAGE.target, PAGE.english_words)
@@ -220,7 +220,7 @@ def test_a_gated_network_keeps_more_of_the_first_token():
     assert min(map(kept, gated)) > 10 * kept(page.encoder)
 
 
-def test_an_additive_score_stays_within_the_bound_and_both_deviations_grow_like_the_root_of_the_width():
+def test_an_additive_score_is_bounded_and_deviations_grow_like_the_root_of_width():
     page, printed = p.run_cell(SLUG, "widths")
     assert (page.additive.abs() <= page.vectors.abs().sum(dim=-1)).all()
     rows = [[float(number) for number in re.findall(r"\d+\.\d", line)] for line in printed.splitlines()]

@@ -160,7 +160,7 @@ def test_version_2_gives_the_contexts_of_the_book():
 # -- what a module registers -------------------------------------------------------------------------
 
 
-def test_a_buffer_is_moved_and_saved_a_plain_tensor_neither_and_a_list_is_not_searched():
+def test_a_buffer_is_moved_and_saved_but_no_plain_tensor_and_no_list_is_searched():
     module = nn.Module()
     module.register_buffer("buffer", torch.zeros(2))
     module.plain = torch.zeros(2)
@@ -218,7 +218,7 @@ def test_where_there_is_nothing_to_move_the_parameter_stays_one():
 
 
 @pytest.mark.parametrize(("width", "head_dim"), [(64, 16), (768, 64), (1024, 128)])
-def test_after_linear_the_scores_have_a_deviation_of_a_third_and_after_rand_a_hundred_times_that(width, head_dim):
+def test_scores_deviate_by_a_third_after_linear_and_by_100_times_that_after_rand(width, head_dim):
     p.seed_modules(width)
     tokens = torch.randn(300, width)
     scores = {}
@@ -231,7 +231,7 @@ def test_after_linear_the_scores_have_a_deviation_of_a_third_and_after_rand_a_hu
     assert scores["rand"].std() > 100 * scores["linear"].std()
 
 
-def test_the_deviation_of_linear_is_one_48th_at_768_and_that_of_the_configurations_is_a_fiftieth():
+def test_the_deviation_of_linear_is_one_48th_at_768_and_the_given_one_a_fiftieth():
     p.seed_modules(0)
     assert abs(48 * nn.Linear(768, 768).weight.std() - 1) < 0.01
     for configuration in (GPT2Config, LlamaConfig, Qwen3Config):
@@ -268,7 +268,7 @@ def test_the_fused_kernels_of_the_cpu_take_four_axes(on_the_cpu):
             F.scaled_dot_product_attention(tokens[0], tokens[0], tokens[0])
 
 
-def test_the_layer_of_gpt_2_stores_the_order_of_version_1_and_its_output_projection_is_square():
+def test_the_layer_of_gpt_2_stores_the_order_of_version_1_and_a_square_projection():
     assert Conv1D(7, 4).weight.shape == (4, 7)
     with torch.device("meta"):
         state = GPT2LMHeadModel(GPT2Config(n_layer=1)).state_dict()

@@ -166,7 +166,7 @@ def test_contexts_change_places_with_their_tokens():
     torch.testing.assert_close(fetched(PAGE.tokens.flip(0))[0], fetched(PAGE.tokens)[0].flip(0))
 
 
-def test_a_vector_added_to_every_key_moves_no_weight_and_values_can_be_projected_after_the_average():
+def test_a_vector_added_to_every_key_moves_no_weight_and_values_may_come_last():
     def prove(case):
         queries, keys, values = case.roles
         p.close(PAGE.attend(queries, keys + case.randn(case.D), values)[1], PAGE.attend(*case.roles)[1])
@@ -261,7 +261,7 @@ def test_a_fused_kernel_refuses_fewer_than_four_axes(axes, on_the_cpu):
 
 
 @pytest.mark.parametrize("model", ["llama", "qwen3"])
-def test_the_model_has_four_linear_layers_with_a_bias_only_where_the_configuration_asks(model):
+def test_the_model_has_four_linear_layers_with_a_bias_where_the_configuration_asks(model):
     folder = Path(importlib.util.find_spec("transformers").submodule_search_locations[0]) / "models" / model
     code = (folder / f"modeling_{model}.py").read_text(encoding="utf-8")
     for name in ("q_proj", "k_proj", "v_proj", "o_proj"):

@@ -149,7 +149,7 @@ def test_three_queries_in_four_have_settled_and_with_the_scale_none_has(saturati
     assert [above[width, width**-0.5] for width in (4, 64, 1024)] == [0, 0, 0]
 
 
-def test_the_derivative_of_a_weight_is_what_the_page_says_and_hundreds_of_times_larger_with_the_scale(saturation):
+def test_the_derivative_of_a_weight_is_hundreds_of_times_larger_with_the_scale(saturation):
     scores = torch.randn(6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     weights = scores.softmax(dim=0)
     p.close(torch.func.jacrev(lambda row: row.softmax(dim=0))(scores).diagonal(), weights * (1 - weights))

@@ -144,7 +144,7 @@ def test_split_attend_and_merge_have_the_property(holds):
         ("cut", "glue", [merge_undoes_split]),
     ],
 )
-def test_view_in_place_of_transpose_keeps_the_shape_and_both_shortcuts_undo_each_other(before, after, passes):
+def test_view_in_place_of_transpose_keeps_the_shape_and_both_shortcuts_cancel_out(before, after, passes):
     before, after = getattr(BY_VIEW, before), getattr(BY_VIEW, after)
     code = SimpleNamespace(split=lambda projected, H: before(projected, H), attend=PAGE.attend, merge=after)
     assert after(before(PAGE.batch @ PAGE.matrices[0], H)).shape == (B, T, H * D)
@@ -194,7 +194,7 @@ def test_the_picture_of_the_memory_shows_what_reshape_makes():
     assert torch.equal(names.turned.contiguous().view(4, 6), names.turned.reshape(4, 6))
 
 
-def test_with_as_many_items_as_heads_a_bias_of_item_2_goes_to_head_2_and_the_head_axis_fixes_it():
+def test_with_as_many_items_as_heads_the_bias_of_item_2_goes_to_head_2():
     bias = torch.arange(4.0)[:, None, None].expand(4, 6, 6)
     assert ((ZEROS(4, 4, 6, 6) + bias)[:, 2] == 2).all()
     assert ((ZEROS(4, 4, 6, 6) + bias[:, None])[2] == 2).all()
@@ -226,7 +226,7 @@ def test_multihead_attention_takes_the_masks_that_the_table_names(on_the_cpu):
     assert (by_row[1, :, 5] > 0).all()
 
 
-def test_one_item_and_one_head_give_the_contexts_of_the_page_on_queries_keys_and_values():
+def test_one_item_and_one_head_give_the_contexts_of_queries_keys_and_values():
     book = p.page_code("foundations/queries-keys-values", "matrix")
     torch.testing.assert_close(p.page_code(SLUG, "reduce").before, book.context, rtol=0, atol=1e-6)
 

@@ -71,7 +71,7 @@ def test_the_contexts_of_the_page_are_what_an_independent_reference_computes(ref
 
 
 @pytest.mark.parametrize("reference", REFERENCES)
-def test_the_solution_is_what_an_independent_reference_computes_for_the_repeated_tokens(reference):
+def test_the_solution_is_what_a_reference_computes_for_the_repeated_tokens(reference):
     p.equals_reference(lambda case: attend(*case), lambda case: reference(case[0], repeated(*case[1:])), CASES)
 
 
@@ -163,7 +163,7 @@ def test_a_column_taken_for_an_average_fits_every_square_and_equals_no_reference
         p.equals_reference(lambda tokens: contexts(tokens, SQUARE_BUGS[bug]), lambda x: sdpa(x, x), TOKENS)
 
 
-def test_with_more_queries_than_tokens_a_wrong_transpose_raises_and_a_wrong_dim_does_not():
+def test_with_more_queries_than_tokens_a_wrong_transpose_raises_but_no_wrong_dim():
     scores, inputs = torch.randn(5, 4), torch.randn(4, 3)
     with pytest.raises(RuntimeError, match="cannot be multiplied"):
         torch.softmax(scores, dim=-1).T @ inputs
@@ -189,7 +189,7 @@ def test_the_first_score_adds_up_as_the_page_writes_it(language):
     assert line in (p.ROOT / "docs" / language / f"{SLUG}.md").read_text(encoding="utf-8")
 
 
-def test_the_scores_of_the_page_are_symmetric_and_its_weights_are_neither_that_nor_zero():
+def test_the_scores_of_the_page_are_symmetric_and_its_weights_neither_that_nor_zero():
     assert torch.equal(PAGE.inputs @ PAGE.inputs.T, (PAGE.inputs @ PAGE.inputs.T).T)
     assert not torch.allclose(PAGE.weights, PAGE.weights.T, atol=0.01)
     assert (PAGE.weights > 0).all()

@@ -50,7 +50,7 @@ def profiled(call):
 
 
 @calls
-def test_the_graph_the_profiler_and_the_refusal_name_the_same_kernel_with_and_without_gradients(label, roles, options):
+def test_the_graph_the_profiler_and_the_refusal_name_the_same_kernel(label, roles, options):
     learned = [role.detach().requires_grad_() for role in roles]
     flash = PAGE.refusal(FLASH, *roles, **options) is None
     name = "flash" if flash else "math"
@@ -197,7 +197,7 @@ def test_the_bounds_of_the_probe_hold_for_other_draws_and_sizes():
                     assert (sdpa(*roles) - truth).abs().max() < bound, (name, seed)
 
 
-def test_the_flash_kernel_returns_the_number_of_each_row_and_it_gives_the_weights_back():
+def test_the_flash_kernel_returns_a_number_for_each_row_that_gives_the_weights_back():
     queries, keys, values = torch.randn(3, 1, 2, 7, 8, dtype=torch.float64)
     context, rows = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(queries, keys, values)
     scores = queries @ keys.mT * 8**-0.5
@@ -248,7 +248,7 @@ def test_the_documentation_names_math_for_float64():
 # -- switches, compile, libraries ----------------------------------------------------------------
 
 
-def test_a_compiled_function_keeps_the_kernel_of_its_first_call_unless_the_with_is_inside():
+def test_a_compiled_function_keeps_its_first_kernel_unless_the_with_is_inside():
     torch.compiler.reset()
     torch.manual_seed(0)
     roles, outputs = torch.randn(3, 2, 4, 64, 16, requires_grad=True), {}

@@ -180,7 +180,7 @@ def test_a_mask_of_numbers_a_long_sequence_and_an_indivisible_width_are_refused(
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
-def test_weigh_is_a_softmax_over_the_visible_keys_and_with_finfo_min_an_empty_row_is_the_mean(side):
+def test_weigh_is_a_softmax_over_visible_keys_and_an_empty_row_is_the_mean(side):
     masked, inputs = masked_of([3, 0, 4], 5, side, itself=False), PAGE.inputs.double()
     right = F.scaled_dot_product_attention(inputs, inputs, inputs, attn_mask=~masked, scale=1.0)
     right = right.masked_fill(masked.all(dim=-1, keepdim=True), torch.nan)
@@ -190,7 +190,7 @@ def test_weigh_is_a_softmax_over_the_visible_keys_and_with_finfo_min_an_empty_ro
 
 
 @pytest.mark.usefixtures("on_the_cpu")
-def test_mha_gives_an_empty_row_its_output_bias_and_in_evaluation_without_gradients_nan():
+def test_mha_gives_an_empty_row_its_output_bias_or_nan_without_gradients():
     cell = names("apis")
     empty = masked_of(LENGTHS, 5, "left", itself=False).all(dim=-1)[:, 0]
     nn.init.normal_(cell.mha.out_proj.bias)
@@ -209,7 +209,7 @@ def test_no_repair_changes_a_bit_of_a_real_row():
 
 
 @pytest.mark.parametrize("repair", ["zero weights", "see itself", "finfo.min, zero"])
-def test_a_repair_gives_real_rows_the_outputs_and_gradients_that_their_text_has_alone(repair):
+def test_a_repair_gives_real_rows_the_outputs_and_gradients_of_their_text_alone(repair):
     inputs = PAGE.inputs.double().requires_grad_()
     context, pads = names("repairs").repairs[repair](inputs), PAGE.left[:, None, :, None]
     alone = torch.zeros_like(context)

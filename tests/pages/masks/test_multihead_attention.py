@@ -169,7 +169,7 @@ def test_each_condition_switches_the_fast_path_off(condition):
 
 
 @pytest.mark.usefixtures("on_the_cpu")
-def test_no_batch_axis_another_width_a_default_device_and_the_switch_do_so_too_but_not_autocast_on_the_cpu():
+def test_no_batch_axis_another_width_a_default_device_and_the_switch_do_so_too():
     assert path(evaluated(), X[0]) == "weights"
     with torch.no_grad(), Operators() as seen:
         evaluated(kdim=6, vdim=6)(X, X[..., :6], X[..., :6])

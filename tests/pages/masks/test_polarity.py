@@ -133,7 +133,7 @@ def test_hf_2d_does_what_transformers_does(doors_on, convention):
 
 @pytest.mark.parametrize("source", PAGE.write)
 @pytest.mark.parametrize("target", PAGE.write)
-def test_the_converter_turns_each_spelling_into_each_other_and_leaves_what_it_is_given(source, target):
+def test_the_converter_turns_each_spelling_into_each_other_and_leaves_its_input(source, target):
     def prove(case):
         given, expected = spell(case.masked, source), spell(case.masked, target)
         converted = PAGE.convert(given, source, target)

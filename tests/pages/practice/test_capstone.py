@@ -121,7 +121,7 @@ def weighed(case):
     return case.attention(case.inputs, case.memory, case.is_real, need_weights=True)
 
 
-def test_who_asks_for_the_weights_gets_the_same_outputs_and_an_empty_row_has_no_weight():
+def test_who_asks_for_weights_gets_the_same_outputs_and_an_empty_row_has_no_weight():
     def prove(case):
         outputs, weights = weighed(case)
         p.close(outputs, ours(case))
@@ -150,7 +150,7 @@ def test_without_padding_the_fused_kernel_gets_no_mask_but_for_a_causal_step(cau
     assert given[-1] == ((5, {}) if cached else (3, {"dropout_p": 0.0, "is_causal": causal}))
 
 
-def test_with_a_cache_the_newest_rows_are_those_of_the_whole_and_is_real_covers_the_cache():
+def test_with_a_cache_the_newest_rows_are_those_of_all_and_is_real_covers_the_cache():
     def prove(case):
         first, cache = case.seed % case.T, PAGE.Cache(case.T)
         case.attention(case.inputs[:, :first], is_real=case.is_real[:, :first], cache=cache)
@@ -552,7 +552,7 @@ def test_a_later_token_may_have_a_slope_of_a_millionth(slope):
     assert PAGE.gradient(stub(leaking)) == (slope > 1e-6) * 10
 
 
-def test_the_gradient_counts_idle_parameters_and_pairs_whatever_the_sign_of_the_slope():
+def test_the_gradient_counts_idle_parameters_and_pairs_whatever_the_sign_of_slopes():
     assert PAGE.gradient(broken(forward=lambda self, inputs: (-inputs.cumsum(dim=1), None))) == 8
 
 
@@ -579,7 +579,7 @@ def test_equal_tokens_differ_in_training_alone_and_have_the_same_mean(kept, drop
 @pytest.mark.parametrize(
     ("kind", "limit"), [(torch.float32, 20 * 16**3 / 2**23), (torch.bfloat16, 20 / 2**7), (torch.float16, 20 / 2**10)]
 )
-def test_a_dtype_may_be_off_by_20_units_of_its_rounding_and_inputs_16_times_as_large_by_their_cube(kind, limit):
+def test_a_dtype_may_be_off_by_20_units_of_rounding_and_larger_inputs_by_their_cube(kind, limit):
     def off(share):
         def forward(module, inputs, memory, is_real):
             return torch.zeros_like(inputs) + (share * limit if inputs.dtype == kind else 0)

@@ -119,7 +119,7 @@ def test_what_a_reader_takes_home_follows_the_device():
     assert project(tokens, matrices[0]).shape == (2, 3, 4, 6)
 
 
-def test_the_parameters_are_drawn_with_a_spread_for_their_width_and_the_biases_are_zero():
+def test_the_parameters_are_drawn_with_a_spread_for_their_width_and_biases_are_zero():
     p.seed_modules(0)
     state = FORWARD.Projections(num_heads=3, width=64, head_dim=40).state_dict()
     shapes = {f"W_{role}": (3, 64, 40) for role in ROLES} | {"W_output": (3, 40, 64)}
@@ -177,7 +177,7 @@ def test_rearrange_divides_the_width_by_heads_and_a_view_mixes_tokens():
     assert torch.equal(rows[:3].flatten(), split.projected[0, 0]), "head 0 of the view holds all of token 0"
 
 
-def test_without_the_k_of_the_values_each_token_reads_itself_alone_whatever_the_weights():
+def test_without_the_k_of_the_values_each_token_reads_itself_whatever_the_weights():
     def prove(case):
         weights = case.randn(case.B, case.H, case.T, case.T).softmax(dim=-1)
         values = case.randn(case.B, case.H, case.T, case.D)

@@ -28,7 +28,7 @@ def exhibits():
     return {bug: set(probes) for room in museum().values() for bug, probes in room.items()}
 
 
-def test_the_attention_in_pieces_keeps_all_promises_and_gives_the_numbers_of_the_whole():
+def test_the_attention_in_pieces_keeps_all_promises_and_the_numbers_of_the_whole():
     numbers = PAGE.examine(PAGE.Pieces)
     assert list(numbers) == PROBES
     assert max(numbers.values()) < 1e-4
