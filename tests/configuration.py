@@ -8,7 +8,7 @@ from pathlib import Path
 from mkdocs.config import load_config
 
 from tools.languages import configuration
-from tools.languages.markdown import file_of_text
+from tools.languages.markdown import file_of_text, read
 
 ROOT = Path(os.path.relpath(Path(__file__).parents[1]))  # relative, as people name files in messages
 
@@ -36,6 +36,16 @@ SLUGS = sorted(path.relative_to(ROOT / "snippets").with_suffix("").as_posix() fo
 def page_file(language, page):
     """The file whose text a page shows: the English one until it is translated."""
     return file_of_text(ROOT / "docs" / language / f"{page}.md")
+
+
+def pages(language):
+    """All pages of the nav in a language, English where they are not translated."""
+    return [read(page_file(language, page)) for page in PAGES]
+
+
+def in_both(page, translation):
+    """A page in English and in another language."""
+    return read(page_file("en", page)), read(page_file(translation, page))
 
 
 def text(language, key):

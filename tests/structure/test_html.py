@@ -13,9 +13,9 @@ import nh3
 import pytest
 from bs4 import BeautifulSoup
 
-from tests.configuration import CONFIG, LANGUAGES, PAGES, flat, page_file
+from tests.configuration import CONFIG, LANGUAGES, flat, pages
 from tools.cells.source import INCLUDE
-from tools.languages.markdown import Page, parse, read
+from tools.languages.markdown import Page, parse
 
 KINDS = {"note", "tip", "warning", "danger", "question", "success", "example", "info", "bug", "abstract", "quote"}
 INLINE = {"a", "br", "code", "em", "img", "span", "strong"}
@@ -89,7 +89,7 @@ def faults(page: Page) -> list[str]:
 
 
 def test_a_page_holds_what_it_may(language, refuse):
-    refuse(fault for page in PAGES for fault in faults(read(page_file(language, page))))
+    refuse(fault for page in pages(language) for fault in faults(page))
 
 
 ALSO = {"pytorch-image-models": "timm", "annotated_deep_learning_paper_implementations": "labml"}
@@ -120,7 +120,7 @@ def says_its_address(words: str, address: str) -> bool:
 def test_a_link_leads_to_the_thread_the_paper_and_the_version_in_its_words(language, refuse):
     refuse(
         f"{page.path}:{line}: the link {words!r} leads to {address}; correct one of them"
-        for page in (read(page_file(language, name)) for name in PAGES)
+        for page in pages(language)
         for line, words, address in links(page)
         if not says_its_address(words, address)
     )

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.configuration import PAGES, ROOT, page_file
+from tests.configuration import ROOT, in_both, page_file, pages
 from tools.cells.source import SourceError
 from tools.languages.glossary import read_glossary, words_of
 from tools.languages.markdown import parse, read
@@ -46,7 +46,7 @@ The mask of `is_causal=True`.
 
 
 def test_a_translation_has_the_parts_of_the_english_page(translation, every_page):
-    every_page(lambda page: refuse_difference(page_file("en", page), page_file(translation, page)))
+    every_page(lambda page: refuse_difference(*in_both(page, translation)))
 
 
 def test_every_section_has_an_id_and_every_page_a_description_for_search_results(language, every_page):
@@ -66,7 +66,7 @@ def test_a_translation_has_no_words_in_english(translation, every_page):
     terms = read_glossary(ROOT / "languages/glossary.csv")
     ours, theirs = ("en", "also_en"), (translation, f"also_{translation}")
     kept = {form.lower() for term in terms for form in {*term.forms(*ours)} & {*term.forms(*theirs)}}
-    every_page(lambda page: refuse_english(page_file("en", page), page_file(translation, page), kept))
+    every_page(lambda page: refuse_english(*in_both(page, translation), kept))
 
 
 # Words that stand in most sentences of a language and in those of no other.
@@ -90,10 +90,9 @@ def foreign(page, language):
 
 
 def test_no_sentence_is_in_another_language(language, refuse):
-    pages = [read(page_file(language, page)) for page in PAGES]
     refuse(
         f"{page.path}:{line}: {sentence!r} is in another language; translate it"
-        for page in pages
+        for page in pages(language)
         if language in page.path.parts  # it may show the English one
         for line, sentence in foreign(page, language)
     )
@@ -116,14 +115,9 @@ def test_a_sentence_in_another_language_is_found_unless_it_is_quoted(around, sen
         assert [*foreign(parse(f"# A\n\n{mine} {quoted}.", Path("a.md")), around)] == []
 
 
-@pytest.fixture
-def pages(tmp_path):
-    def write(translation):
-        (tmp_path / "en.md").write_text(ENGLISH, encoding="utf-8")
-        (tmp_path / "it.md").write_text(translation, encoding="utf-8")
-        return tmp_path / "en.md", tmp_path / "it.md"
-
-    return write
+def beside(italian):
+    """The English page and this one."""
+    return parse(ENGLISH, Path("en.md")), parse(italian, Path("it.md"))
 
 
 ITALIAN = {
@@ -147,10 +141,10 @@ def in_italian(*kept):
     return text
 
 
-def test_a_translation_with_its_parts_and_no_word_in_english_is_right(pages):
-    refuse_difference(*pages(in_italian()))
-    refuse_english(*pages(in_italian()), set())
-    refuse_english(*pages(in_italian("# Title")), {"title"})
+def test_a_translation_with_its_parts_and_no_word_in_english_is_right():
+    refuse_difference(*beside(in_italian()))
+    refuse_english(*beside(in_italian()), set())
+    refuse_english(*beside(in_italian("# Title")), {"title"})
 
 
 @pytest.mark.parametrize(
@@ -166,10 +160,10 @@ def test_a_translation_with_its_parts_and_no_word_in_english_is_right(pages):
         ("One $x_i$", "`One` $x_i$", "it.md:7: the section 'top' adds the code 'One'; compare "),
     ],
 )
-def test_a_difference_is_named_with_its_line(pages, old, new, message):
+def test_a_difference_is_named_with_its_line(old, new, message):
     assert old in ENGLISH
     with pytest.raises(SourceError) as error:
-        refuse_difference(*pages(ENGLISH.replace(old, new)))
+        refuse_difference(*beside(ENGLISH.replace(old, new)))
     assert message in str(error.value)
 
 
@@ -182,6 +176,6 @@ def test_a_difference_is_named_with_its_line(pages, old, new, message):
         ("Why?", "it.md:19"),
     ],
 )
-def test_words_left_in_english_are_named_with_their_line(pages, kept, message):
+def test_words_left_in_english_are_named_with_their_line(kept, message):
     with pytest.raises(SourceError, match=message):
-        refuse_english(*pages(in_italian(kept)), set())
+        refuse_english(*beside(in_italian(kept)), set())

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.configuration import PAGES, ROOT, page_file
+from tests.configuration import PAGES, ROOT, in_both, page_file, pages
 from tools.cells.source import read_cells, resolve
 from tools.languages.markdown import TOP, Page, parse, read
 
@@ -90,8 +90,7 @@ def differences(original: Page, translation: Page) -> Iterator[str]:
 
 
 def test_a_paragraph_or_a_cell_of_a_table_has_the_same_numbers_in_every_language(translation, refuse):
-    pages = [(read(page_file("en", page)), read(page_file(translation, page))) for page in PAGES]
-    refuse(fault for original, translated in pages for fault in differences(original, translated))
+    refuse(fault for page in PAGES for fault in differences(*in_both(page, translation)))
 
 
 def test_the_table_of_polarities_says_what_its_cell_prints(language):
@@ -233,7 +232,7 @@ def outdated(page: Page) -> Iterator[str]:
 
 def test_a_version_in_the_prose_is_the_installed_one(language, refuse):
     """But in the changelog, and behind words such as since and until."""
-    refuse(fault for page in PAGES if page != "changelog" for fault in outdated(read(page_file(language, page))))
+    refuse(fault for page in pages(language) if page.path.stem != "changelog" for fault in outdated(page))
 
 
 # --- planted -------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from functools import cache
 from pathlib import Path
 
 from tools.cells.source import SourceError, read_text, split_lines
-from tools.languages.markdown import Block, Page, read
+from tools.languages.markdown import Block, Page
 
 BETWEEN = "\0"  # two blocks, so that no term begins in one and ends in the next
 HAN = re.compile("[\u4e00-\u9fff]")
@@ -226,14 +226,14 @@ def faults(original: Page, translation: Page, language: str, glossary: Glossary)
                 yield f"{name}/{term.id}", f"{translation.path}:{with_names[name].line}: found nothing, {wanted}"
 
 
-def refuse_other_terms(original: Path, translation: Path, language: str, glossary: Glossary) -> None:
+def refuse_other_terms(original: Page, translation: Page, language: str, glossary: Glossary) -> None:
     """`SourceError` naming each term that a translation lacks or avoids, and each exception that excuses nothing."""
-    page = read(translation)
-    excused = page.front.get("glossary") or {}
-    by_key = list(faults(read(original), page, language, glossary))
+    excused = translation.front.get("glossary") or {}
+    by_key = list(faults(original, translation, language, glossary))
     sentences = [sentence for key, sentence in by_key if key not in excused]
     for key, reason in excused.items():
         if key not in dict(by_key) or not reason:
-            sentences.append(f"{translation}:1: the exception {key!r} excuses nothing, or gives no reason; take it out")
+            needless = f"the exception {key!r} excuses nothing, or gives no reason; take it out"
+            sentences.append(f"{translation.path}:1: {needless}")
     if sentences:
         raise SourceError("\n".join(sentences))

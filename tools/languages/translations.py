@@ -3,10 +3,9 @@
 import re
 from collections.abc import Iterator
 from itertools import zip_longest
-from pathlib import Path
 
 from tools.cells.source import SourceError
-from tools.languages.markdown import OF_ONE_LANGUAGE, Page, Piece, read
+from tools.languages.markdown import OF_ONE_LANGUAGE, Page, Piece
 
 BLOCKS = ("heading", "cell", "code block", "admonition", "table row", "list item")
 PIECES = ("formula", "picture", "link")
@@ -41,35 +40,35 @@ def code(page: Page) -> dict[str, dict[str, int]]:
     return lines
 
 
-def refuse_difference(original: Path, translation: Path) -> None:
+def refuse_difference(original: Page, translation: Page) -> None:
     """`SourceError` naming the first part that a translation lacks, adds or changes."""
-    ours, theirs = parts(read(original)), parts(read(translation))
+    ours, theirs = parts(original), parts(translation)
     for kind in ours:
         for one, other in zip_longest(ours[kind], theirs[kind], fillvalue=(1, "nothing")):
             if one[1] != other[1]:
-                here, there = f"{translation}:{other[0]}", f"{original}:{one[0]}"
+                here, there = f"{translation.path}:{other[0]}", f"{original.path}:{one[0]}"
                 raise SourceError(f"{here}: the {kind} here is {other[1]!r}; in {there} it is {one[1]!r}")
     refuse_other_code(original, translation)
 
 
-def refuse_other_code(original: Path, translation: Path) -> None:
-    ours, theirs = code(read(original)), code(read(translation))
+def refuse_other_code(original: Page, translation: Page) -> None:
+    ours, theirs = code(original), code(translation)
     for name in ours:
         for piece in ours[name].keys() ^ theirs[name].keys():
             here, there = theirs[name].get(piece, 1), ours[name].get(piece, 1)
             says = f"the section {name!r} {'lacks' if piece in ours[name] else 'adds'} the code {piece!r}"
-            raise SourceError(f"{translation}:{here}: {says}; compare {original}:{there}")
+            raise SourceError(f"{translation.path}:{here}: {says}; compare {original.path}:{there}")
 
 
-def refuse_english(original: Path, translation: Path, kept: set[str]) -> None:
+def refuse_english(original: Page, translation: Page, kept: set[str]) -> None:
     """`SourceError` naming the first description, title, picture or paragraph that a translation has in English.
 
     `kept` are the terms, in small letters, that its language takes from English.
     """
-    english = {words for _, words in sentences(read(original))}
-    for line, words in sentences(read(translation)):
+    english = {words for _, words in sentences(original)}
+    for line, words in sentences(translation):
         if words in english and words not in kept:
-            raise SourceError(f"{translation}:{line}: still in English; translate {words!r}")
+            raise SourceError(f"{translation.path}:{line}: still in English; translate {words!r}")
 
 
 def sentences(page: Page) -> Iterator[tuple[int, str]]:
