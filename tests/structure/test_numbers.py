@@ -13,6 +13,7 @@ import torch
 
 from tests.configuration import PAGES, ROOT, in_both, page_file, pages
 from tools.cells.source import read_cells, resolve
+from tools.languages.glossary import read_rows
 from tools.languages.markdown import TOP, Page, parse, read
 
 SCALES = {"trillion": 12, "mila miliardi": 12, "万亿": 12, "billion": 9, "miliardi": 9, "亿": 8}
@@ -130,18 +131,13 @@ COMPUTED = {  # page: {a decimal that none of its cells prints: how it follows f
     "foundations/scale": {"0.005": lambda: f"{0.17468 / 32:.3f}"},
     "practice/capstone": {"88.7": lambda: LARGEST},
 }
-FROM_ELSEWHERE = {  # page: {a decimal that nothing here computes: where it comes from}
-    "foundations/softmax": {"151.29": "the report that the sentence links to"},
-    "foundations/scale": {"0.86": "the report that the sentence links to", "0.04": "the same"},
-    "foundations/many-heads": {"0.15": "the paper that the sentence links to"},
-    "foundations/causal": {"1.7": "the paper that the sentence links to", "1.8": "the same paper"},
-    "masks/polarity": {"0.41": "an answer that tests/pages/masks/test_polarity.py computes"},
-    "practice/capstone": {"0.5": "a rate that the probe does not take"},
-    "practice/look-inside": {"97.12": "the report that the sentence links to"},
-    "labs/a-small-model-writes": {"2.07": "tests/labs/test_a_small_model_writes.py computes it"},
-    "labs/watch-alignment": {"0.05": "tests/labs/test_watch_alignment.py computes it", "0.39": "the same"},
-    "verified": {"1.3": "the tolerance of the runner, in millionths"},
-}
+NUMBERS = ROOT / "tests/structure/numbers.csv"  # those of a page that nothing here computes, and where they come from
+
+
+def from_elsewhere(slug: str) -> set[str]:
+    return {row["number"] for row in read_rows(NUMBERS) if row["page"] == slug}
+
+
 VERSION = re.compile(r"(?:Python|[tT]orch|transformers|attention|Llama|GLM-|ERNIE|[Vv]ersion|section|since|CC BY)\s*$")
 
 
@@ -163,49 +159,47 @@ def unprinted(page: Page, slug: str):
     """The decimals that no cell of a page prints and nothing explains: a sentence for each."""
     outputs = " ".join(cell.output or "" for cell in resolve(page.path, ROOT / "snippets"))
     values = [float(number) for number in re.findall(r"\d+(?:\.\d+)?(?:e[-+]?\d+)?", outputs)]
-    known = {compute() for compute in COMPUTED.get(slug, {}).values()} | FROM_ELSEWHERE.get(slug, {}).keys()
+    known = COMPUTED.get(slug, {}).keys() | from_elsewhere(slug)
     for line, number in decimals(page):
         if number not in known and not is_printed(number, values):
             yield f"{page.path}:{line}: no cell of the page prints {number}; fix it, or explain it in this test"
 
 
-def test_a_decimal_in_the_prose_is_printed_by_a_cell_of_the_page(refuse):
-    """In English; the other languages have the same numbers."""
-    refuse(fault for page in PAGES for fault in unprinted(read(page_file("en", page)), page))
-
-
-POWERS_FROM_ELSEWHERE = {  # page: {a power of ten that no cell has: where it comes from}
-    "practice/einsum": {9: "an answer that its tests try"},
-    "practice/same-seed": {8: "the power of two before it"},
-    "foundations/softmax": {8: "numbers that its tests look at"},
-    "masks/multihead-attention": {-14: "a gap that its tests look at"},
-}
 POWER = re.compile(r"(?<!\d)10\^\{?(-?\d+)\}?")
+
+
+def powers(page: Page) -> Iterator[tuple[int, str]]:
+    """Each power of ten in the formulas of a page, as 10^-6, with its line."""
+    for block in page.blocks:
+        for formula in (block, *block.pieces):
+            if formula.kind == "formula":
+                yield from ((formula.line, f"10^{power}") for power in POWER.findall(formula.text))
 
 
 def unfounded_powers(page: Page, slug: str):
     """The powers of ten in the formulas of a page that stand in no cell of it: a sentence for each."""
     cells = " ".join(f"{cell.code} {cell.output}" for cell in resolve(page.path, ROOT / "snippets"))
-    known = {int(power) for power in re.findall(r"\de([-+]?\d+)", cells)}
-    formulas = ((block.line, piece.text) for block in page.blocks for piece in block.pieces if piece.kind == "formula")
-    for line, formula in formulas:
-        for power in map(int, POWER.findall(formula)):
-            if power not in known and power not in POWERS_FROM_ELSEWHERE.get(slug, {}):
-                yield f"{page.path}:{line}: no cell of the page has a number like 10^{power}; compare them"
+    known = {f"10^{int(power)}" for power in re.findall(r"\de([-+]?\d+)", cells)} | from_elsewhere(slug)
+    for line, power in powers(page):
+        if power not in known:
+            yield f"{page.path}:{line}: no cell of the page has a number like {power}; compare them"
 
 
-def test_a_power_of_ten_in_a_formula_stands_in_a_cell_of_the_page(refuse):
-    """In English; the other languages have the same formulas."""
-    refuse(fault for page in PAGES for fault in unfounded_powers(read(page_file("en", page)), page))
+@pytest.mark.parametrize("look", [unprinted, unfounded_powers])
+def test_a_decimal_and_a_power_of_ten_stand_in_a_cell_of_the_page(look, refuse):
+    """In English; the other languages have the same numbers and formulas."""
+    refuse(fault for page in PAGES for fault in look(read(page_file("en", page)), page))
 
 
-def test_a_decimal_that_no_cell_prints_is_in_the_prose_and_what_it_is_said_to_be(refuse):
-    for page in COMPUTED.keys() | FROM_ELSEWHERE:
-        found = {number for _, number in decimals(read(page_file("en", page)))}
+def test_a_number_that_no_cell_prints_is_in_the_prose_and_what_it_is_said_to_be(refuse):
+    for page in PAGES:
+        english = read(page_file("en", page))
         computed = {number: compute() for number, compute in COMPUTED.get(page, {}).items()}
         refuse(f"{page}: {number} is {value} now" for number, value in computed.items() if number != value)
-        needless = {*computed, *FROM_ELSEWHERE.get(page, {})} - found
-        refuse(f"{page}: {number} is not in its prose; take it out of this test" for number in needless)
+        needless = {*computed, *from_elsewhere(page)} - {number for _, number in (*decimals(english), *powers(english))}
+        refuse(
+            f"{page}: {number} is not in its prose; take it out of {NUMBERS}, or of this test" for number in needless
+        )
 
 
 PINNED = dict(re.findall(r"^(torch|transformers|einops)==(\d+\.\d+)", Path(ROOT, "constraints.txt").read_text(), re.M))

@@ -1,89 +1,39 @@
 """The prose keeps the signs of its language."""
 
+import csv
 import re
 
-from tests.configuration import LANGUAGES, PAGES, flat
+from tests.configuration import LANGUAGES, ROOT, flat, pages
 from tools.languages.glossary import read_glossary
 from tools.languages.typography import ARTICLES, check
 
-ENGLISH = {
-    "it's": "it’s",
-    'a "peso"': "a “peso”",
-    "76 % of it": "76% of it",
-    "16MB": "16\u00a0MB",
-    "10 000 tokens": "10\u00a0000 tokens",
-}
-ITALIAN = {
-    "perche' no": "perché no",
-    "e' vero": "è vero",
-    "un po' di più": "un po’ di più",
-    "é vero": "è vero",
-    "ciò che puo dare": "ciò che può dare",
-    "vede se stesso": "vede sé stesso",
-    "un pò meno": "un po’ meno",
-    'il "peso"': "il «peso»",
-    "una riga – poi": "una riga, poi",
-    "Funziona!": "Funziona.",
-    "vale 0,95": "vale 0.95",
-    "attenzione casuale": "attenzione causale",
-    "i tokens": "i token",
-    "il «peso": "il «»peso",
-    "la token": "il token",
-    "del output": "dell’output",
-    "le queries": "le query",
-    "il query": "la query",
-}
-CHINESE = {
-    "词元token": "词元 token",
-    "第0 行": "第 0 行",
-    "看`tril` 吧": "看 `tril` 吧",
-    "在 [掩码](a.md)里": "在[掩码](a.md)里",
-    "形状(2, 3)": "形状 (2, 3)",
-    "形状（2, 3）对": "形状 (2, 3) 对",
-    "先看 ;再写": "先看；再写",
-    "先看, 再写": "先看，再写",
-    "到此. 再看": "到此。再看",
-    "１ 行": "1 行",
-    "`a`, `b` 都对": "`a`、`b` 都对",
-    "对吗?": "对吗？",
-    "到此为止.": "到此为止。",
-    "等一等...": "等一等……",
-    "词元(token)": "词元（token）",
-    "掩 码": "掩码",
-    "说「好」": "说“好”",
-    "好！": "好。",
-    "一行\n两行": "一行两行",
-    "先**复制：**": "先**复制**：",
-    "它*很*重": "它**很**重",
-}
-CASES = {"en": ENGLISH, "it": ITALIAN, "zh": CHINESE}
-EXCEPTED = {  # by the style sheets
-    "en": ["4 128-dimensional heads"],
-    "it": [],
-    "zh": ["*整句的图注。*", "看 *Tee*（茶）和 *one*", "1/(1 − p) 倍", "“Hi there!”", "编码器-解码器", "头 1：2 · 2"],
-}
+CASES = ROOT / "tests/structure/typography.csv"  # what is wrong, or nothing, and what is right
 
 
-def test_a_page_keeps_the_signs_of_its_language(root, language, refuse):
+def test_a_page_keeps_the_signs_of_its_language(language, refuse):
     refuse(
-        f"{path}:{line}: found {old!r}, wanted {new!r}"
-        for path in (root / f"docs/{language}/{page}.md" for page in PAGES)
-        for line, old, new in check(path.read_text("utf-8"), language, path)
+        f"{page.path}:{line}: found {old!r}, wanted {new!r}"
+        for page in pages(language)
+        if language in page.path.parts  # it may show the English one
+        for line, old, new in check(page.text, language, page.path)
     )
 
 
-def test_the_words_of_the_site_and_the_glossary_keep_them_too(root, language, refuse):
+def test_the_words_of_the_site_and_the_glossary_keep_them_too(language, refuse):
     site = LANGUAGES[language]
     words = {**flat(site.extra["text"]), **(site.nav_translations or {}), **(site.admonition_translations or {})}
-    words |= {term.id: term.says(language) for term in read_glossary(root / "languages/glossary.csv")}
+    words |= {term.id: term.says(language) for term in read_glossary(ROOT / "languages/glossary.csv")}
     refuse(f"{key!r} of {language!r}: {found}" for key in words if (found := check(words[key], language)))
 
 
 def test_a_violation_says_what_was_found_and_what_was_wanted(language):
-    for bad, good in CASES[language].items():
-        [(line, old, new)] = check(bad, language)
-        assert (line, seen(bad).replace(old, new)) == (1, seen(good) if language == "zh" else good)
-    assert [good for good in (*CASES[language].values(), *EXCEPTED[language]) if check(good, language)] == []
+    cases = [row for row in csv.DictReader(CASES.open(encoding="utf-8")) if row["language"] == language]
+    for row in cases:
+        assert check(row["right"], language) == []
+        if row["wrong"]:
+            [(line, old, new)] = check(row["wrong"], language)
+            assert (line, seen(row["wrong"]).replace(old, new)) == (1, seen(row["right"]))
+    assert cases, f"{CASES} has none in {language}"
 
 
 def seen(text):
