@@ -19,8 +19,8 @@ def pytest_pyfunc_call(pyfuncitem):
     try:
         return (yield)
     except SourceError as error:
-        said = str(error)
-    pytest.fail(said, pytrace=False)
+        sentence = str(error)
+    pytest.fail(sentence, pytrace=False)
 
 
 @pytest.fixture
@@ -28,8 +28,8 @@ def refuse():
     """Fail with these sentences, one a line, where there are any."""
 
     def refuse(sentences):
-        if found := sorted(sentences):
-            pytest.fail("\n".join(found), pytrace=False)
+        if message := "\n".join(sorted(sentences)):
+            pytest.fail(message, pytrace=False)
 
     return refuse
 
@@ -48,9 +48,10 @@ def refused(look, page):
     """What a function says against a page: the message of its `SourceError`, or of an assertion."""
     try:
         look(page)
-    except (SourceError, AssertionError) as error:
-        return str(error) if isinstance(error, SourceError) else f"{page}: {error}"
-    return None
+    except SourceError as error:
+        return str(error)
+    except AssertionError as error:
+        return f"{page}: {error}"
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """A page can be read in one sitting, in order, and what it defines can be taken home."""
 
 import ast
-import csv
 import os
 import re
 import symtable
@@ -10,16 +9,13 @@ import pytest
 
 from tests.configuration import PAGES, ROOT, SLUGS
 from tools.cells.source import program, read_cells
+from tools.languages.glossary import read_rows
 from tools.languages.markdown import Block, read
 
 WRITTEN = [page for page in PAGES if page in SLUGS]
 BUILDS_ON = {page: read(ROOT / f"docs/en/{page}.md").front.get("builds_on") or () for page in PAGES}
+of_a_page = pytest.mark.parametrize("page", WRITTEN)
 LAST = "recap"  # the section that says what a reader can do now, and where to go next
-
-
-@pytest.fixture(params=WRITTEN)
-def page(request):
-    return request.param
 
 
 def visible(page: str) -> list[Block]:
@@ -33,11 +29,11 @@ def beneath(page: str) -> set[str]:
 
 def introduced() -> dict[str, str]:
     """The terms of the glossary, and the page of cells that introduces each."""
-    rows = csv.DictReader((ROOT / "languages/glossary.csv").open(encoding="utf-8"))
-    pages = {row["en"]: row["where"].partition("#")[0] for row in rows}
+    pages = {row["en"]: row["where"].partition("#")[0] for row in read_rows(ROOT / "languages/glossary.csv")}
     return {term: page for term, page in pages.items() if page in SLUGS}
 
 
+@of_a_page
 def test_what_is_not_folded_is_read_in_one_sitting(page):
     """Terms of a formula, names in code and what a picture shows are not counted: they are looked at, not read."""
     blocks = [block for block in visible(page) if not (block.pieces and block.pieces[0].kind == "picture")]
@@ -47,6 +43,7 @@ def test_what_is_not_folded_is_read_in_one_sitting(page):
     assert LAST in read(ROOT / f"docs/en/{page}.md").sections
 
 
+@of_a_page
 def test_no_page_uses_what_a_later_one_introduces(page, refuse):
     """In the text that is not folded; where to go next may name what comes."""
     known, terms = beneath(page), introduced()
@@ -71,6 +68,7 @@ def links_in(block, page):
             yield f"the link {piece.text}", target.removesuffix(".md")
 
 
+@of_a_page
 def test_no_class_or_function_reads_a_size_from_a_global(page, refuse):
     """Who copies it would copy the size, too."""
     cells = read_cells(ROOT / f"snippets/{page}.md")
@@ -117,17 +115,14 @@ def globals_read(code, names):
     return [(function, name) for function, name in look(symtable.symtable(code, "cell", "exec")) if name in names]
 
 
-@pytest.mark.parametrize(
-    ("code", "found"),
-    [
-        ("T = 3\ndef f(x):\n    return x[:T]", [("f", "T")]),
-        ("B, T = x.shape\nclass A:\n    def g(self):\n        return [T for _ in 'ab']", [("A", "T")]),
-        ("kind = x.dtype\nf = lambda x: x.to(kind)", [("lambda", "kind")]),
-        ("T = 3\ndef f(x, T):\n    return x[:T]", []),
-        ("T = 3\nrows = [T for _ in 'ab']", []),
-        ("low = {'a': lambda x: x.dtype}\ndef f():\n    return low", []),
-        ("mask = 'a'\ndef f():\n    return mask", []),
-    ],
-)
-def test_a_global_is_seen_where_it_is_read(code, found):
-    assert globals_read(code, sizes(code)) == found
+READERS = {  # of a global that is a size
+    "T = 3\ndef f(x):\n    return x[:T]": ("f", "T"),
+    "B, T = x.shape\nclass A:\n    def g(self):\n        return [T for _ in 'ab']": ("A", "T"),
+    "kind = x.dtype\nf = lambda x: x.to(kind)": ("lambda", "kind"),
+}
+OTHERS = ["T = 3\ndef f(x, T):\n    return x[:T]", "T = 3\nrows = [T for _ in 'ab']", "m = 'a'\ndef f():\n    return m"]
+
+
+def test_a_global_is_seen_where_it_is_read():
+    assert {code: globals_read(code, sizes(code)) for code in READERS} == {code: [READERS[code]] for code in READERS}
+    assert [code for code in OTHERS if globals_read(code, sizes(code))] == []

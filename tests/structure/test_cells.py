@@ -8,13 +8,12 @@ import sys
 from pathlib import Path
 
 import einops
-import pytest
 import torch.nn.attention.bias
 import torch.nn.functional as F
 import transformers
 from torch import nn
 
-from tests.configuration import PAGES, ROOT, SLUGS, page_file
+from tests.configuration import PAGES, ROOT, page_file
 from tools.cells.labels import refuse_misfit
 from tools.cells.plugin import LEGEND
 from tools.cells.record import read_record, still_verified
@@ -48,11 +47,8 @@ FILES = {
     ),
 }
 WHOLE_CLASSES = {  # cells of up to 45 lines, since a class that is taken home cannot be cut into cells
-    "position/rope": {"attention"},
-    "cache/kv-cache": {"attention"},
-    "cache/grouped": {"attention"},
-    "practice/capstone": {"attention"},
-    "practice/museum": {"pieces"},  # the same class with each step in a method, for an exhibit to replace
+    *((page, "attention") for page in ("position/rope", "cache/kv-cache", "cache/grouped", "practice/capstone")),
+    ("practice/museum", "pieces"),  # the same class with each step in a method, for an exhibit to replace
 }
 
 
@@ -63,10 +59,6 @@ def test_every_cell_is_shown_once_and_in_order(cells, language, every_page):
         assert shown == wanted, page_file(language, page)
 
     every_page(look)
-
-
-def test_every_snippet_file_is_that_of_a_page(refuse):
-    refuse(f"snippets/{slug}.md is on no page of the nav" for slug in SLUGS if slug not in PAGES)
 
 
 def test_the_names_of_this_site_stand_in_cells_of_the_page_that_is_named_beside_them(cells, refuse):
@@ -134,19 +126,10 @@ def names_of_libraries():
     return set().union(*map(dir, [builtins, *HOLDERS]), *(names_in(path.read_text("utf-8")) for path in files))
 
 
-@pytest.mark.parametrize(
-    ("code", "names"),
-    [
-        ("fill_masked(x, dim=-1)", {"fill_masked", "x", "dim"}),
-        ("persist=False", {"persist"}),
-        ("def f(x)", {"f", "x"}),
-        ("nn.Linear", {"nn", "Linear"}),
-        ("model.py", set()),
-        ("CUDA out of memory", set()),
-    ],
-)
-def test_names_are_read_from_python_alone(code, names):
-    assert names_in(code) == names
+def test_names_are_read_from_python_alone():
+    assert names_in("fill_masked(x.T, dim=-1)") == {"fill_masked", "x", "T", "dim"}
+    assert names_in("persist=False") | names_in("def f(y)") == {"persist", "f", "y"}
+    assert names_in("model.py") | names_in("CUDA out of memory") == set()
 
 
 def test_a_cell_keeps_the_style_of_the_house(cells, refuse):
@@ -161,7 +144,7 @@ def test_a_cell_keeps_the_style_of_the_house(cells, refuse):
 def faults_of_code(slug, cell):
     """Short, for a reader who has nothing but torch, and with the letters of the legend for its sizes."""
     nodes = list(ast.walk(ast.parse(cell.code)))
-    if cell.code.count("\n") > (45 if cell.name in WHOLE_CLASSES.get(slug_of(cell.path), ()) else 25):
+    if cell.code.count("\n") > (45 if (slug_of(cell.path), cell.name) in WHOLE_CLASSES else 25):
         yield "has more than 25 lines"
     imported = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     imported |= {node.module for node in nodes if isinstance(node, ast.ImportFrom)}

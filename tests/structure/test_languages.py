@@ -5,44 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.configuration import ROOT, in_both, page_file, pages
+from tests.configuration import PAGES, ROOT, in_both, page_file
 from tools.cells.source import SourceError
 from tools.languages.glossary import read_glossary, words_of
 from tools.languages.markdown import parse, read
 from tools.languages.translations import parts, refuse_difference, refuse_english
-
-ENGLISH = """---
-description: A page.
----
-
-# Title
-
-One $x_i$, a [link](other.md#a), `$y$` in code.
-
-![A picture](../../assets/a.svg)
-
-## Section {#section}
-
---8<-- "foundations/causal.md:leak"
-
-$$
-A = B
-$$
-
-??? question "Why?"
-
-    - Because.
-
-```sh
-nox -s serve
-```
-
-| a | b |
-|---|---|
-| 1 | 2 |
-
-The mask of `is_causal=True`.
-"""
 
 
 def test_a_translation_has_the_parts_of_the_english_page(translation, every_page):
@@ -77,105 +44,91 @@ COMMON = {
 QUOTED = re.compile('“[^”]*”|«[^»]*»|《[^》]*》|["][^"]*["]')
 
 
-def foreign(page, language):
-    """The sentences of a page in another language, each with its line; quotes, names in italics and links are none."""
+def refuse_foreign(page, language):
+    """`SourceError` for a sentence in another language that is no quote, no name in italics and no link elsewhere."""
     texts = [(block.line, words_of(block, with_names=False)) for block in page.blocks]
-    for line, text in [(2, page.front.get("description", "")), *texts]:
+    for line, text in [(page.line_of("description"), page.front.get("description", "")), *texts]:
         for sentence in re.split("[.;:?!。；：？！]", QUOTED.sub("", text)):
             others = [common for other, common in COMMON.items() if other != language]
             if any(len(re.findall(rf"\b(?:{common})\b", sentence, re.I)) > 1 for common in others) or (
                 language != "zh" and re.search("[\u4e00-\u9fff]{4}", sentence)
             ):
-                yield line, " ".join(sentence.split())
+                raise SourceError(f"{page.path}:{line}: {sentence.strip()!r} is in another language; translate it")
 
 
-def test_no_sentence_is_in_another_language(language, refuse):
-    refuse(
-        f"{page.path}:{line}: {sentence!r} is in another language; translate it"
-        for page in pages(language)
-        if language in page.path.parts  # it may show the English one
-        for line, sentence in foreign(page, language)
-    )
+def test_no_sentence_is_in_another_language(language, every_page):
+    translated = [page for page in PAGES if language in page_file(language, page).parts]
+    every_page(lambda page: refuse_foreign(read(page_file(language, page)), language), translated)
 
 
-@pytest.mark.parametrize(
-    ("around", "sentence"),
-    [
-        ("it", "The weights of a row are not normalised"),
-        ("zh", "The weights of a row are not normalised"),
-        ("zh", "I pesi della riga sono nulli"),
-        ("en", "I pesi della riga sono nulli"),
-        ("en", "一行的权重"),
-    ],
-)
-def test_a_sentence_in_another_language_is_found_unless_it_is_quoted(around, sentence):
-    mine = {"en": "The row is right.", "it": "La riga è giusta.", "zh": "这一行正确。"}[around]
-    assert [*foreign(parse(f"# A\n\n{mine} {sentence}: `a`.", Path("a.md")), around)] == [(3, sentence)]
-    for quoted in (f"“{sentence}”", f"*{sentence}*", f"[{sentence}](https://a.org)"):
-        assert [*foreign(parse(f"# A\n\n{mine} {quoted}.", Path("a.md")), around)] == []
+# --- planted -------------------------------------------------------------------------------------------
+
+ENGLISH = """---
+description: A page.
+---
+# Title
+One $x_i$, a [link](other.md#a), `$y$` in code.
+![A picture](../../assets/a.svg)
+## Section {#section}
+--8<-- "foundations/causal.md:leak"
+??? question "Why?"
+    - Because of `is_causal=True`.
+"""
+ITALIAN = """---
+description: Una pagina.
+---
+# Titolo
+Un $x_i$, un [link](other.md#a), `$y$` nel codice.
+![Una figura](../../assets/a.svg)
+## Sezione {#section}
+--8<-- "foundations/causal.md:leak"
+??? question "Perché?"
+    - A causa di `is_causal=True`.
+"""
 
 
-def beside(italian):
-    """The English page and this one."""
-    return parse(ENGLISH, Path("en.md")), parse(italian, Path("it.md"))
-
-
-ITALIAN = {
-    "A page": "Una pagina",
-    "# Title": "# Titolo",
-    "One $x_i$, a [link]": "Un $x_i$, un [link]",
-    "in code": "nel codice",
-    "A picture": "Una figura",
-    "## Section": "## Sezione",
-    "Why?": "Perché?",
-    "Because.": "Siccome.",
-    "The mask of": "La maschera di",
-}
-
-
-def in_italian(*kept):
-    """The page in Italian, but for some of its words."""
-    text = ENGLISH
-    for english in ITALIAN.keys() - {*kept}:
-        text = text.replace(english, ITALIAN[english])
-    return text
+def compare(italian, kept=()):
+    pages = parse(ENGLISH, Path("en.md")), parse(italian, Path("it.md"))
+    refuse_difference(*pages)
+    refuse_english(*pages, set(kept))
+    refuse_foreign(pages[1], "it")
 
 
 def test_a_translation_with_its_parts_and_no_word_in_english_is_right():
-    refuse_difference(*beside(in_italian()))
-    refuse_english(*beside(in_italian()), set())
-    refuse_english(*beside(in_italian("# Title")), {"title"})
+    compare(ITALIAN)
+    compare(ITALIAN.replace("Titolo", "Title"), kept=["title"])
 
 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("{#section}", "{#sezione}", "it.md:11: the heading here is '## sezione'"),
+        ("{#section}", "{#sezione}", "it.md:7: the heading here is '## sezione'"),
         ('--8<-- "foundations/causal.md:leak"', "", "it.md:1: the cell here is 'nothing'"),
-        ("$x_i$", "$x_j$", "it.md:7: the formula here is 'x_j'"),
-        ("other.md#a", "other.md", "it.md:7: the link here is 'other.md'"),
+        ("$x_i$", "$x_j$", "it.md:5: the formula here is 'x_j'"),
+        ("other.md#a", "other.md", "it.md:5: the link here is 'other.md'"),
         ("assets/a.svg", "assets/b.svg", "the picture"),
         ("description:", "descrizione:", "the front matter key"),
-        (" of `is_causal=True`", "", "it.md:1: the section 'section' lacks the code 'is_causal=True'; compare "),
-        ("One $x_i$", "`One` $x_i$", "it.md:7: the section 'top' adds the code 'One'; compare "),
+        (" di `is_causal=True`", "", "it.md:1: the section 'section' lacks the code 'is_causal=True'; compare "),
+        ("Un $x_i$", "`Un` $x_i$", "it.md:5: the section 'top' adds the code 'Un'; compare "),
+        ("Una pagina.", "A page.", "it.md:2: still in English; translate 'a page.'"),
+        ("Titolo", "Title", "it.md:4: still in English; translate 'title'"),
+        ("nel codice", "nel codice. It is in the code", "it.md:5: 'It is in the code' is in another language"),
+        ("Perché?", "Why?", "it.md:9: still in English; translate 'why?'"),
     ],
 )
 def test_a_difference_is_named_with_its_line(old, new, message):
-    assert old in ENGLISH
+    assert old in ITALIAN
     with pytest.raises(SourceError) as error:
-        refuse_difference(*beside(ENGLISH.replace(old, new)))
+        compare(ITALIAN.replace(old, new))
     assert message in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("kept", "message"),
-    [
-        ("A page", "it.md:2: still in English; translate 'a page.'"),
-        ("# Title", "it.md:5: still in English; translate 'title'"),
-        ("A picture", "it.md:9"),
-        ("Why?", "it.md:19"),
-    ],
+    ("around", "sentence"),
+    [("zh", "The weights of a row"), ("zh", "I pesi della riga sono nulli"), ("en", "I pesi della riga sono nulli")],
 )
-def test_words_left_in_english_are_named_with_their_line(kept, message):
-    with pytest.raises(SourceError, match=message):
-        refuse_english(*beside(in_italian(kept)), set())
+def test_a_sentence_in_another_language_is_named_unless_it_is_a_quote_or_a_name(around, sentence):
+    with pytest.raises(SourceError):
+        refuse_foreign(parse(sentence, Path("a.md")), around)
+    for name in (f"“{sentence}”", f"*{sentence}*", f"[{sentence}](https://a.org)"):
+        refuse_foreign(parse(name, Path("a.md")), around)
