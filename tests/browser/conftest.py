@@ -18,6 +18,12 @@ COPY = """async cell => {
         await new Promise(requestAnimationFrame)
     return navigator.clipboard.readText()
 }"""
+# All that a page announces, since a message goes after two seconds, before a busy machine looks.
+HEARD = """globalThis.heard = []
+new MutationObserver(changes => {
+    const statuses = changes.map(({ target }) => target).filter(target => target.role === "status")
+    heard.push(...statuses.map(status => status.textContent))
+}).observe(document, { subtree: true, childList: true })"""
 
 
 @pytest.fixture(scope="session")
@@ -86,6 +92,10 @@ class Tab:
         """Wait until the address ends so; Playwright's own `page.url` lags behind what a script writes into it."""
         self.page.wait_for_function("end => location.href.endsWith(end)", arg=end)
 
+    def hears(self, words):
+        """Wait until the page has announced some words, since it was opened or heard the last time."""
+        self.page.wait_for_function("words => heard.includes(words) && heard.splice(0)", arg=words)
+
     def unfold(self):
         """Open every folded block at once."""
         self.page.locator("article details > summary").evaluate_all("parts => parts.forEach(part => part.click())")
@@ -101,6 +111,7 @@ def open_tab(chromium, server, **screen):
     screen = {"viewport": {"width": 1300, "height": 900}} | screen
     context = chromium.new_context(permissions=["clipboard-read", "clipboard-write"], **screen)
     context.set_default_timeout(LIMIT)
+    context.add_init_script(HEARD)
     tab = Tab(context.new_page(), server)
     host = urlsplit(server.url).netloc
 

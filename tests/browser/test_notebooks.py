@@ -8,14 +8,15 @@ from nbformat import v4
 from playwright.sync_api import expect
 
 from tests.browser import site
+from tests.configuration import text
 from tools.cells.source import read_cells
 
 every_notebook = pytest.mark.parametrize("page", site.PAGES_WITH_CELLS, ids=str)
 
 
 def read(built, page):
-    text = (built / page.path / f"{page.slug.rpartition('/')[2]}.ipynb").read_text("utf-8")
-    return v4.reads(text)
+    made = (built / page.path / f"{page.slug.rpartition('/')[2]}.ipynb").read_text("utf-8")
+    return v4.reads(made)
 
 
 def prose(made):
@@ -54,7 +55,7 @@ def test_by_keyboard_a_reader_sees_how_to_open_a_notebook_and_copies_its_address
     opened.keyboard.press("Tab")
     expect(box.locator("[data-copy]")).to_be_focused()
     opened.keyboard.press("Enter")
-    expect(opened.locator("#said")).to_have_text(site.LANGUAGES["zh"].extra["text"]["address_copied"])
+    tab.hears(text("zh", "address_copied"))
     assert opened.evaluate("navigator.clipboard.readText()") == box.locator("code").inner_text()
     opened.keyboard.press("Escape")
     expect(box).to_be_hidden()
@@ -84,19 +85,19 @@ def test_a_notebook_is_valid_and_has_the_cells_of_its_page_in_order(built, page)
 
 @every_notebook
 def test_a_notebook_says_what_its_page_says_without_the_marks_of_the_site(built, page):
-    text = "\n\n".join(prose(read(built, page)))
+    said = "\n\n".join(prose(read(built, page)))
     source = page.source.read_text("utf-8")
     headings = [re.sub(r" *\{#.*\}$", "", line) for line in re.findall(r"^#+ .*", source, re.M)]
-    assert [re.sub(r' *<a id=".*"></a>$', "", line) for line in re.findall(r"^#+ .*", text, re.M)] == headings
+    assert [re.sub(r' *<a id=".*"></a>$', "", line) for line in re.findall(r"^#+ .*", said, re.M)] == headings
     plain = [
         paragraph
         for paragraph in re.sub(r"\A---\n.*?\n---\n", "", source, flags=re.S).strip().split("\n\n")
         if not re.match(r"[#!?-]|    |--8<--|\$\$", paragraph) and "](" not in paragraph
     ]
     assert plain
-    assert [paragraph for paragraph in plain if paragraph not in text] == []
-    assert re.findall(r"--8<--|^\?\?\?.*|^!!! .*|\{#[\w-]+\}|^---$|^description:|\{: ?\.", text, re.M) == []
-    assert re.findall(r"(?:\]\(|src=\"|href=\")(?!https?://|#)[^)\"\s]+", text) == [], (
+    assert [paragraph for paragraph in plain if paragraph not in said] == []
+    assert re.findall(r"--8<--|^\?\?\?.*|^!!! .*|\{#[\w-]+\}|^---$|^description:|\{: ?\.", said, re.M) == []
+    assert re.findall(r"(?:\]\(|src=\"|href=\")(?!https?://|#)[^)\"\s]+", said) == [], (
         "a link that leads nowhere elsewhere"
     )
 
