@@ -154,3 +154,10 @@ def phone(chromium, server):
     """A tab for one test on a phone, where fingers touch."""
     with open_tab(chromium, server, has_touch=True, is_mobile=True, viewport={"width": 390, "height": 844}) as tab:
         yield tab
+
+
+@pytest.fixture
+def bare(chromium, server):
+    """A tab for one test without JavaScript."""
+    with open_tab(chromium, server, java_script_enabled=False) as tab:
+        yield tab

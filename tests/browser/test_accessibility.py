@@ -7,41 +7,45 @@ from tests.browser import site
 
 KINDS = ["index", "foundations/causal", "masks/multihead-attention", "labs/see-the-masks"]
 KINDS += ["map", "symbols", "glossary", "verified", "changelog"]
+EXPLORERS = {
+    "#mask-painter": site.Page("it", "masks/combining"),
+    "#one-query": site.Page("zh", "foundations/weighted-average"),
+    "#shape-tracer": site.Page("it", "foundations/shapes"),
+}
 FAULTS = {"resultTypes": ["violations"]}  # or it describes all that is right, too, which takes most of its time
 COLOURS = {"runOnly": ["color-contrast"]}  # all that differs between light and dark
 
 
 def faults(opened, options=FAULTS, context=None):
-    opened.add_style_tag(
-        content="pre > code { background-image: none !important }"
-    )  # axe reads no colour on a gradient
+    # axe reads no colour on a gradient
+    opened.add_style_tag(content="pre > code { background-image: none !important }")
     found = Axe().run(opened, context, options).response["violations"]
     return [f"{fault['id']}: {node['html'][:150]}" for fault in found for node in fault["nodes"]]
 
 
-@pytest.mark.parametrize("page", site.in_turn(KINDS), ids=str)
-def test_axe_finds_nothing(tab, page):
+@pytest.mark.parametrize(
+    ("part", "page"), [*((None, page) for page in site.in_turn(KINDS)), *EXPLORERS.items()], ids=str
+)
+def test_axe_finds_nothing_in_light_and_dark(tab, part, page):
     opened = tab.open(page.path)
     tab.unfold()
-    assert faults(opened) == []
+    assert faults(opened, FAULTS, part) == []
     opened.emulate_media(color_scheme="dark")
-    assert faults(opened, FAULTS | COLOURS) == []
+    assert faults(opened, FAULTS | COLOURS, part) == []
 
 
 @pytest.mark.parametrize(("slug", "scheme"), [("foundations/causal", "light"), ("cross/alignment", "dark")])
-def test_axe_finds_nothing_on_a_phone_with_its_menu_or_the_ways_to_open_a_notebook_open(tab, slug, scheme):
+def test_axe_finds_nothing_on_a_phone_where_a_menu_or_a_box_is_open(tab, slug, scheme):
     tab.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
     tab.page.set_viewport_size({"width": 360, "height": 800})
     opened = tab.open(f"zh/{slug}/")
     opened.locator("[data-drawer]").click()
     assert faults(opened) == []
     opened.keyboard.press("Escape")
-    opened.locator("[popovertarget=cloud]").click()
-    opened.locator("#cloud").wait_for()
-    assert faults(opened) == []
-    opened.locator("[popovertarget=cite]").click()
-    opened.locator("#cite").wait_for()
-    assert faults(opened) == []
+    for box in ("cloud", "cite"):
+        opened.locator(f"[popovertarget={box}]").click()
+        opened.locator(f"#{box}").wait_for()
+        assert faults(opened) == []
 
 
 def test_axe_finds_nothing_in_the_search_and_in_a_whole_program(tab):

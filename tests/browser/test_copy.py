@@ -32,7 +32,7 @@ def test_every_link_of_a_copy_opens_a_page_of_it(tab, path):
     assert [link for link in links if not Path(link).is_file()] == []
 
 
-def test_a_copy_leads_from_page_to_page_and_from_language_to_language_and_offers_no_search(tab):
+def test_a_copy_leads_from_page_to_page_and_language_to_language_and_has_no_search(tab):
     opened = tab.open("index.html")
     expect(opened.locator(".search-button")).to_have_count(0)
     opened.locator(".md-nav--primary").get_by_text("Masks", exact=True).click()

@@ -67,7 +67,7 @@ def test_every_place_shows_the_title_to_the_letter_and_no_script_runs(hostile, c
         assert TITLE in opened.locator(".verified th").all_inner_texts()
 
 
-def test_what_a_reader_of_another_chapter_downloads_grows_with_the_title_of_another_page_alone(hostile, built):
+def test_a_page_grows_with_the_title_alone_of_a_page_of_another_chapter(hostile, built):
     slug = "foundations/softmax"
     html = (hostile / slug / "index.html").read_text("utf-8")
     assert html.count("hostile") == html.count('<li><a href="../../hostile/">') == 1

@@ -153,7 +153,7 @@ def test_a_link_to_a_page_is_shown_with_its_title_and_its_description(built):
         assert said["og:description"] == html.head.find("meta", {"name": "description"})["content"]
 
 
-def test_every_page_has_the_same_policy_and_it_allows_no_script_but_those_of_the_theme(built):
+def test_every_page_has_the_same_policy_which_allows_the_scripts_of_the_theme_alone(built):
     policies = [POLICY.findall(path.read_text("utf-8")) for path in built.rglob("*.html")]
     [policy] = policies[0]
     assert all(found == [policy] for found in policies)

@@ -76,7 +76,7 @@ def followed(folder):
     return broken, files.keys() - linked
 
 
-def test_every_link_leads_to_a_file_and_a_place_and_every_file_is_there_for_something(built):
+def test_every_link_leads_to_a_file_and_a_place_and_every_file_is_there_for_a_link(built):
     broken, lonely = followed(built)
     assert broken == {}
     asked_for_by_name = r"404\.html|robots\.txt|(\w+/)?llms\.txt|pagefind/.*|assets/math\.LICENSE\.txt"

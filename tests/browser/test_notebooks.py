@@ -19,18 +19,13 @@ def read(built, page):
     return v4.reads(made)
 
 
-def prose(made):
-    return [cell["source"] for cell in made["cells"] if cell["cell_type"] == "markdown"]
-
-
-@pytest.mark.parametrize(
-    "page", [site.Page("it", "foundations/causal"), site.Page("zh", "labs/see-the-masks")], ids=str
-)
-def test_a_page_hands_out_its_notebook(tab, built, page):
+@pytest.mark.parametrize("slug", ["foundations/causal", "labs/see-the-masks"])
+def test_a_page_hands_out_its_notebook(tab, built, slug):
+    page = site.Page("zh", slug)
     tab.open(page.path)
     with tab.page.expect_download() as download:
         tab.page.locator(".facts a[download]").click()
-    name = f"{page.slug.rpartition('/')[2]}.ipynb"
+    name = f"{slug.rpartition('/')[2]}.ipynb"
     assert download.value.suggested_filename == name
     assert download.value.path().read_bytes() == (built / page.path / name).read_bytes()
 
@@ -62,14 +57,11 @@ def test_by_keyboard_a_reader_sees_how_to_open_a_notebook_and_copies_its_address
     expect(button).to_be_focused()
 
 
-def test_without_scripts_the_ways_to_open_a_notebook_show_and_its_address_can_be_selected(chromium, server):
-    context = chromium.new_context(java_script_enabled=False)
-    opened = context.new_page()
-    opened.goto(f"{server.url}zh/foundations/causal/")
+def test_without_scripts_the_ways_to_open_a_notebook_and_its_address_are_shown(bare):
+    opened = bare.open("zh/foundations/causal/")
     opened.locator("[popovertarget=cloud]").click()
     expect(opened.locator("#cloud code")).to_be_visible()
     expect(opened.locator("#cloud button")).to_have_count(0)
-    context.close()
 
 
 @every_notebook
@@ -85,7 +77,7 @@ def test_a_notebook_is_valid_and_has_the_cells_of_its_page_in_order(built, page)
 
 @every_notebook
 def test_a_notebook_says_what_its_page_says_without_the_marks_of_the_site(built, page):
-    said = "\n\n".join(prose(read(built, page)))
+    said = "\n\n".join(cell["source"] for cell in read(built, page)["cells"] if cell["cell_type"] == "markdown")
     source = page.source.read_text("utf-8")
     headings = [re.sub(r" *\{#.*\}$", "", line) for line in re.findall(r"^#+ .*", source, re.M)]
     assert [re.sub(r' *<a id=".*"></a>$', "", line) for line in re.findall(r"^#+ .*", said, re.M)] == headings
@@ -97,9 +89,7 @@ def test_a_notebook_says_what_its_page_says_without_the_marks_of_the_site(built,
     assert plain
     assert [paragraph for paragraph in plain if paragraph not in said] == []
     assert re.findall(r"--8<--|^\?\?\?.*|^!!! .*|\{#[\w-]+\}|^---$|^description:|\{: ?\.", said, re.M) == []
-    assert re.findall(r"(?:\]\(|src=\"|href=\")(?!https?://|#)[^)\"\s]+", said) == [], (
-        "a link that leads nowhere elsewhere"
-    )
+    assert re.findall(r"(?:\]\(|src=\"|href=\")(?!https?://|#)[^)\"\s]+", said) == [], "it leads nowhere elsewhere"
 
 
 def test_a_lab_shows_its_figures_with_their_names(tab):
@@ -119,9 +109,8 @@ def test_a_lab_has_the_boxes_and_the_folds_of_its_page(built):
     page = site.Page("it", "labs/break-it-find-it")
     html, source = site.soup(built, page).article, page.source.read_text("utf-8")
     assert [fold.summary.text for fold in html.select("details")] == re.findall(r'^\?\?\? .*?"(.*)"', source, re.M)
-    assert [title.text for title in html.select("div > .admonition-title")] == re.findall(
-        '^!!! .*?"(.*)"', source, re.M
-    )
+    titles = [title.text for title in html.select("div > .admonition-title")]
+    assert titles == re.findall('^!!! .*?"(.*)"', source, re.M)
     folded = {cell["id"] for cell in html.select("details .language-python")}
     code = [cell for cell in read(built, page)["cells"] if cell["cell_type"] == "code"]
     assert folded == {f"cell-{cell['id']}" for cell in code if cell["metadata"]}

@@ -201,7 +201,7 @@ def test_a_printed_page_is_full_and_has_the_addresses_of_its_links(tab):
 # --- one page of many -----------------------------------------------------------------------------
 
 
-def test_a_next_page_takes_no_other_file_than_itself_but_for_the_first_explorer_of_a_kind(tab):
+def test_a_next_page_takes_itself_alone_but_for_the_first_explorer_of_a_kind(tab):
     explorers = []
     with tab.page.expect_response("**/math.woff2"):  # a busy browser asks for it after the network was idle
         tab.open("foundations/causal/", quiet=True)
@@ -215,7 +215,7 @@ def test_a_next_page_takes_no_other_file_than_itself_but_for_the_first_explorer_
     assert len(explorers) == len(set(explorers))
 
 
-def test_a_page_in_any_language_weighs_little_and_what_stands_around_its_article_less(built):
+def test_a_page_weighs_little_in_any_language_and_what_is_around_its_article_less(built):
     @functools.cache
     def size(path):
         return len(site.compressed(path.read_bytes()))

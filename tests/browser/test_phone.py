@@ -52,9 +52,8 @@ def test_long_lines_are_wrapped_by_a_button_which_every_page_remembers(phone):
     assert opened.evaluate(CUT) == []
     opened.locator("#cell-module [data-show]").tap()
     assert opened.evaluate(CUT) == []
-    expect(opened.locator("dialog").get_by_role("button", name=text("zh", "wrap"))).to_have_attribute(
-        "aria-pressed", "true"
-    )
+    wrap = opened.locator("dialog").get_by_role("button", name=text("zh", "wrap"))
+    expect(wrap).to_have_attribute("aria-pressed", "true")
     opened.keyboard.press("Escape")
     matrix = opened.locator("article .output code.named").first
     assert matrix.evaluate("code => getComputedStyle(code).whiteSpace") == "pre"

@@ -124,7 +124,7 @@ def test_the_first_stop_of_the_keyboard_leads_past_the_menu(tab):
     expect(opened.locator("main :focus")).to_have_count(1)
 
 
-def test_n_and_p_lead_to_the_next_and_the_previous_page_but_not_while_something_is_typed(tab):
+def test_n_and_p_lead_to_the_next_page_and_the_previous_but_not_while_a_reader_types(tab):
     opened = tab.open("zh/foundations/softmax/")
     for key, slug in {"n": "scale", "p": "softmax"}.items():
         opened.keyboard.press(key)
@@ -182,12 +182,10 @@ def test_where_nothing_can_be_copied_the_program_is_shown(tab):
     box = opened.get_by_role("dialog", name=text("en", "program"))
     expect(box).to_be_visible()
     box.locator("[data-copy]").click()
-    opened.wait_for_function(
-        "`${getSelection()}`.trim() === document.querySelector('.program code').textContent.trim()"
-    )
+    opened.wait_for_function("`${getSelection()}`.trim() === document.querySelector('.program code').innerText.trim()")
 
 
-# --- on paper, and without scripts ----------------------------------------------------------------
+# --- scripts of others, on paper, and without scripts ----------------------------------------------------------------
 
 
 def test_paper_has_the_article_with_its_answers_and_no_menus(tab):
@@ -202,20 +200,17 @@ def test_paper_has_the_article_with_its_answers_and_no_menus(tab):
 
 
 @pytest.mark.parametrize(("width", "menu"), [(1300, False), (390, True)])
-def test_without_scripts_there_is_no_button_that_does_nothing(chromium, server, width, menu):
-    context = chromium.new_context(java_script_enabled=False, has_touch=menu, viewport={"width": width, "height": 800})
-    opened = context.new_page()
-    opened.goto(f"{server.url}it/foundations/causal/")
+def test_without_scripts_there_is_no_button_that_does_nothing(bare, width, menu):
+    bare.page.set_viewport_size({"width": width, "height": 800})
+    opened = bare.open("it/foundations/causal/")
     for needs_scripts in ("[data-drawer]", ".colours", ".search-button"):
         expect(opened.locator(needs_scripts)).to_be_hidden()
     label, link = opened.locator("label.md-header__button"), opened.locator(".md-nav--primary").first
     assert label.is_visible() == menu
-    press = "tap" if menu else "click"
     if menu:
-        label.tap()
+        label.click()
     expect(link).to_be_in_viewport()
     chapter = link.locator("details", has_text="Laboratori")
-    getattr(chapter.locator("summary"), press)()
-    getattr(chapter.get_by_role("link").last, press)()
+    chapter.locator("summary").click()
+    chapter.get_by_role("link").last.click()
     opened.wait_for_url("**/it/labs/break-it-find-it/")
-    context.close()

@@ -41,7 +41,7 @@ TRACED = """states => {
 
 
 @every_page
-def test_each_line_has_the_shapes_and_the_error_of_torch_and_a_box_comes_as_the_script_draws_it(tab, code):
+def test_each_line_has_the_shapes_and_errors_of_torch_and_a_box_comes_as_drawn_later(tab, code):
     found, sent, drawn = tab.open(address(code, "zh")).evaluate(TRACED, [case["state"] for case in cases(code)])
     assert sent == drawn
     for case, rows in zip(cases(code), found, strict=True):
@@ -54,7 +54,7 @@ def test_each_line_has_the_shapes_and_the_error_of_torch_and_a_box_comes_as_the_
         assert rows == [list(row) for row in zip(lines, steps, errors)], case["state"]
 
 
-def test_a_box_has_a_rectangle_for_each_head_an_edge_for_each_item_behind_and_true_letters(tab):
+def test_a_box_has_a_rectangle_for_each_head_an_edge_for_each_item_and_true_letters(tab):
     opened = tab.open(address("shapes", "en", sizes=3))
     row = opened.locator("#shape-tracer tbody tr").nth(4)
     count = "paths => paths.map(path => path.getAttribute('d').split('M').length - 1)"
@@ -94,10 +94,9 @@ PLACES = """tracer => [tracer.querySelector(".bar"), tracer.querySelector("tr:ha
 })"""
 
 
-def test_on_a_phone_the_controls_stay_in_sight_and_the_step_that_fails_comes_into_view(chromium, server):
-    context = chromium.new_context(has_touch=True, reduced_motion="reduce", viewport={"width": 390, "height": 844})
-    opened = context.new_page()
-    opened.goto(server.url + site.Page("it", PAGES["cross-attention"]).path)
+def test_on_a_phone_the_controls_stay_and_the_step_that_fails_comes_into_view(phone):
+    phone.page.emulate_media(reduced_motion="reduce")
+    opened = phone.open(site.Page("it", PAGES["cross-attention"]).path)
     tracer, said = opened.locator("#shape-tracer"), words("it")
     rows, line = tracer.locator("tbody tr:not(.fold)"), tracer.get_by_label(said["line"])
     expect(rows.locator("visible=true")).to_have_count(16)
@@ -119,7 +118,6 @@ def test_on_a_phone_the_controls_stay_in_sight_and_the_step_that_fails_comes_int
     expect(rows.locator("visible=true")).to_have_count(16)
     same.tap()
     expect(rows.locator("visible=true")).to_have_count(6)
-    context.close()
 
 
 def test_the_step_that_fails_comes_smoothly_but_for_those_who_want_it_still(tab):

@@ -136,7 +136,7 @@ def is_composed(name):
     return any(torch._C._dispatch_has_kernel_for_dispatch_key(name, key) for key in COMPOSED)
 
 
-def test_every_random_operator_of_torch_is_replaced_or_composed_of_those_or_switched_off():
+def test_every_random_operator_is_replaced_or_composed_of_those_or_switched_off():
     """A CPU build of torch knows the operators of CUDA by name, and what draws carries a tag."""
     replaced = {f"aten::{name}" for name in DRAWING.split()}
     left = {name for name in torch._C._dispatch_get_all_op_names() if draws(name) and not is_composed(name)}
