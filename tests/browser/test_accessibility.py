@@ -57,9 +57,3 @@ def test_axe_finds_nothing_in_the_search_and_in_a_whole_program(tab):
     opened.keyboard.insert_text("softmax")
     opened.locator(".search__results a").first.wait_for()
     assert faults(opened) == []
-
-
-def test_the_buttons_of_a_cell_are_no_landmark(tab):
-    opened = tab.open("foundations/causal/")
-    assert opened.locator("article .cell-tools").count() > 0
-    assert opened.locator("article").get_by_role("navigation").count() == 0

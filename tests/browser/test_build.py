@@ -43,11 +43,8 @@ def test_a_second_build_on_another_day_and_without_torch_gives_the_same_bytes(bu
 
 def test_the_font_has_every_character_of_every_formula(built):
     """A browser draws an identifier of one letter in italics: 𝑄 for Q, which are the same when normalized."""
-    formulas = "".join(
-        formula
-        for page in site.PAGES
-        for formula in re.findall("<math.*?</math>", (built / page.path / "index.html").read_text("utf-8"), re.S)
-    )
+    pages = "".join((built / page.path / "index.html").read_text("utf-8") for page in site.PAGES)
+    formulas = "".join(re.findall("<math.*?</math>", pages, re.S))
     known = set(map(chr, TTFont(built / "assets/math.woff2").getBestCmap()))
     letters = set(re.findall("<mi>(.)</mi>", formulas))
     italic = {normalize("NFKC", letter) for letter in known if not letter.isascii()}

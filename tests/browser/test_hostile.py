@@ -37,11 +37,9 @@ def make(folder):
     snippet = "\n".join(cell(name, *parts) for name, parts in CELLS.items())
     for name, text in {"snippets/hostile": snippet, "docs/en/hostile": PAGE}.items():
         (project / f"{name}.md").write_text(text, encoding="utf-8")
-    settings = (project / "mkdocs.yml").read_text("utf-8")
-    last = "      - masks/multihead-attention.md\n"
-    settings = settings.replace(last, f"{last}      - hostile.md\n", 1).replace(
-        "  - Masks:\n", f"  - '{CHAPTER}':\n", 1
-    )
+    settings, last = (project / "mkdocs.yml").read_text("utf-8"), "      - masks/multihead-attention.md\n"
+    settings = settings.replace(last, f"{last}      - hostile.md\n", 1)
+    settings = settings.replace("  - Masks:\n", f"  - '{CHAPTER}':\n", 1)
     (project / "mkdocs.yml").write_text(settings, encoding="utf-8")
     site.build(project / "site", root=project, ONLY_LANGUAGE="en", REPOSITORY_URL="")
 

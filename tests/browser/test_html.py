@@ -1,12 +1,10 @@
 """What stands in every page in every language, in its head and around its article: ways to other pages, and facts."""
 
 import re
-from collections import Counter
 from urllib.parse import urljoin
 
 from tests.browser import site
 from tests.configuration import CONFIG, text
-from tools.cells.source import read_cells
 from tools.languages.markdown import read
 
 BUILDS_ON = {slug: read(site.Page("en", slug).source).front.get("builds_on", []) for slug in site.SLUGS}
@@ -38,13 +36,16 @@ def each_page(built):
 # --- ways to other pages --------------------------------------------------------------------------
 
 
-def test_the_switcher_leads_to_the_same_page_in_every_language(built):
+def test_the_switcher_and_the_head_lead_to_the_same_page_in_every_language(built):
     for page, html in each_page(built):
-        links = {
-            link["hreflang"]: urljoin(site.SITE_URL + page.path, link["href"]) for link in html.select(".md-select a")
-        }
-        assert links == addresses(page), page
+        everywhere, here = addresses(page), site.SITE_URL + page.path
+        switcher = {link["hreflang"]: urljoin(here, link["href"]) for link in html.select(".md-select a")}
+        assert switcher == everywhere, page
         assert [link["hreflang"] for link in html.select(".md-select a[aria-current]")] == [page.language], page
+        alternates = {link["hreflang"]: link["href"] for link in html.head.select("link[hreflang]")}
+        assert alternates == everywhere | {"x-default": everywhere["en"]}, page
+        assert html.head.select_one("link[rel=canonical]")["href"] == everywhere[page.language]
+        assert html.head.select_one("link[type='text/markdown']")["href"] == "index.md"
 
 
 def test_the_menu_lists_every_page_and_opens_the_chapter_of_the_one_that_is_read(built):
@@ -94,15 +95,10 @@ def test_the_page_before_and_the_page_after_are_at_the_top_and_at_the_foot(built
 def test_the_foot_leads_to_what_every_reader_may_want(built):
     for page, html in each_page(built):
         here, home = site.SITE_URL + page.path, site.SITE_URL + site.Page(page.language, "index").path
-        wanted = {
-            f"{home}glossary/",
-            f"{home}verified/",
-            f"{here}index.md",
-            f"{home}llms.txt",
-            *addresses(page).values(),
-        }
+        lists = (f"{home}{name}" for name in ("glossary/", "verified/", "llms.txt"))
         links = {urljoin(here, link["href"]) for link in html.footer("a")}
-        assert {url for url in links if url.startswith(site.SITE_URL)} == wanted, page
+        own = {url for url in links if url.startswith(site.SITE_URL)}
+        assert own == {*lists, f"{here}index.md", *addresses(page).values()}, page
         assert html.footer.select_one("a[rel=license]"), page
 
 
@@ -123,25 +119,7 @@ def test_the_map_says_of_each_page_what_it_builds_on_and_where_it_leads(built):
         assert drawn == {slug: len(BUILDS_ON[slug]) for slug in listed}
 
 
-def test_each_cell_has_an_address_of_its_own(built):
-    for page, html in each_page(built):
-        ids = Counter(element["id"] for element in html.select("[id]"))
-        assert [name for name, count in ids.items() if count > 1] == [], page
-        found = [block.get("id") for block in html.select("article .language-python")]
-        cells = read_cells(page.snippets) if page.snippets.is_file() else []
-        assert found == [f"cell-{cell.name}" for cell in cells], page
-
-
 # --- what machines read ---------------------------------------------------------------------------
-
-
-def test_the_head_names_the_page_in_every_language_by_its_whole_address(built):
-    for page, html in each_page(built):
-        everywhere = addresses(page)
-        links = {link["hreflang"]: link["href"] for link in html.head.select("link[hreflang]")}
-        assert links == everywhere | {"x-default": everywhere["en"]}, page
-        assert html.head.select_one("link[rel=canonical]")["href"] == everywhere[page.language]
-        assert html.head.select_one("link[type='text/markdown']")["href"] == "index.md"
 
 
 def test_a_link_to_a_page_is_shown_with_its_title_and_its_description(built):

@@ -2,57 +2,46 @@
 
 import json
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urldefrag, urljoin
 
 import pytest
+from selectolax.lexbor import LexborHTMLParser
 
 from tests.browser import site
 from tools.languages import markdown
 
+ASKED_FOR_BY_NAME = (
+    r"404\.html|robots\.txt|(\w+/)?llms\.txt|pagefind/.*|assets/(math\.LICENSE\.txt|(explorers/shapes|find|found)\.js)"
+)
 ELSEWHERE = ("data:", "http://", "https://", "mailto:")
 
 
-class Page(HTMLParser):
+def html(text):
     """The links of a page, and the names of its places."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.links, self.places = [], {""}
-        self.feed(text)
-
-    def handle_starttag(self, tag, attributes):
-        for name, value in attributes:
-            if name == "id":
-                self.places.add(value)
-            elif name in ("href", "src"):
-                self.links.append(value)
+    tree = LexborHTMLParser(text)
+    links = [node.attributes.get("href", node.attributes.get("src")) for node in tree.css("[href], [src]")]
+    return links, {"", *(node.attributes["id"] for node in tree.css("[id]"))}
 
 
-def markdown_links(text):
-    return [piece.text for _, piece in markdown.parse(text, Path("a page")).pieces("link", "picture")]
+def prose(text):
+    """The links of Markdown, and the names of the places in its HTML."""
+    parsed = markdown.parse(text, Path("a page"))
+    pieces = [block.text for block in parsed.of("html")] + [piece.text for _, piece in parsed.pieces("html")]
+    links, places = html("".join(pieces))
+    return links + [piece.text for _, piece in parsed.pieces("link", "picture")], places
 
 
 def notebook(text):
     cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "markdown"]
-    prose = "\n\n".join("".join(cell["source"]) for cell in cells)
-    parsed = markdown.parse(prose, Path("a page"))
-    html = [block.text for block in parsed.of("html")] + [piece.text for _, piece in parsed.pieces("html")]
-    read = Page("".join(html))
-    return read.links + markdown_links(prose), read.places
-
-
-def page(text):
-    read = Page(text)
-    return read.links, read.places
+    return prose("\n\n".join("".join(cell["source"]) for cell in cells))
 
 
 READERS = {
-    ".html": page,
+    ".html": html,
     ".ipynb": notebook,
-    ".md": lambda text: (markdown_links(text), {""}),
-    ".txt": lambda text: (markdown_links(text) + re.findall(r"^Sitemap: (.*)", text, re.M), {""}),
+    ".md": prose,
+    ".txt": lambda text: (prose(text)[0] + re.findall(r"^Sitemap: (.*)", text, re.M), {""}),
     ".css": lambda text: (re.findall(r"url\([\"']?([^\"')]+)", text), {""}),
 }
 
@@ -60,9 +49,8 @@ READERS = {
 def followed(folder):
     """What leads nowhere, by the file its links; and the files that no link leads to."""
     files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
-    read = {
-        name: READERS[path.suffix](path.read_text("utf-8")) for name, path in files.items() if path.suffix in READERS
-    }
+    text = {name: path.read_text("utf-8") for name, path in files.items() if path.suffix in READERS}
+    read = {name: READERS[Path(name).suffix](words) for name, words in text.items()}
     broken, linked = {}, set()
     for name, (links, _) in read.items():
         for link in links:
@@ -79,9 +67,7 @@ def followed(folder):
 def test_every_link_leads_to_a_file_and_a_place_and_every_file_is_there_for_a_link(built):
     broken, lonely = followed(built)
     assert broken == {}
-    asked_for_by_name = r"404\.html|robots\.txt|(\w+/)?llms\.txt|pagefind/.*|assets/math\.LICENSE\.txt"
-    asked_for_by_name += r"|assets/(explorers/shapes|find|found)\.js"
-    assert {name for name in lonely if not re.fullmatch(asked_for_by_name, name)} == set()
+    assert [name for name in sorted(lonely) if not re.fullmatch(ASKED_FOR_BY_NAME, name)] == []
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,6 @@ TOO_WIDE = """() => {
         .map(element => `${element.tagName} ${element.getAttribute("class")}`).slice(0, 5)
 }"""
 
-
 # Formulas that need to be pushed sideways.
 CUT = """() => [...document.querySelectorAll("article math[display=block]")]
     .filter(formula => formula.scrollWidth > formula.clientWidth).map(formula => formula.textContent)"""
@@ -53,7 +52,6 @@ MOVED = """() => document.fonts.ready.then(() => new Promise(resolve => {
     new PerformanceObserver(list => sum(list.getEntries())).observe({type: "layout-shift", buffered: true})
     requestAnimationFrame(() => setTimeout(() => sum([]))) // nothing moved
 }))"""
-
 
 # Words smaller than 12 pixels, which a reader of a phone could not read, those of pictures too.
 UNREADABLE = """() => {
@@ -93,18 +91,10 @@ every_page_with_cells = pytest.mark.parametrize("visit", site.TURNS_WITH_CELLS, 
 
 
 @every_page
-def test_a_page_opens_without_an_error_and_asks_its_own_host_alone(visit):
+def test_a_first_visit_is_light_and_whole_asks_its_own_host_alone_and_moves_nothing(visit):
     assert visit.asked[0].endswith(visit.subject.path)
     assert visit.faults == []
-
-
-@every_page
-def test_a_first_visit_takes_at_most_55_kilobytes_with_fonts(visit):
     assert sum(answer.size for answer in visit.sent) <= FIRST_VISIT, visit.sent
-
-
-@every_page
-def test_nothing_moves_by_itself(visit):
     assert visit.moved <= MOVE
 
 
@@ -152,6 +142,17 @@ def test_every_copy_button_copies_the_whole_program_of_its_cell(visit):
         assert visit.copy(number) == program(cells, cell), cell.name
 
 
+@every_page_with_cells
+def test_on_paper_nothing_reaches_beyond_the_margins_and_79_columns_of_code_fit(visit):
+    """The last thing that is done with a visit."""
+    visit.page.set_viewport_size(A4)
+    visit.page.emulate_media(media="print")
+    assert visit.page.evaluate(TOO_WIDE) == []
+    code = visit.page.locator("article pre > code").first
+    code.evaluate("code => { code.textContent = 'x'.repeat(79); code.style.whiteSpace = 'pre' }")
+    assert code.evaluate("code => code.scrollWidth <= code.clientWidth")
+
+
 # --- on a phone and on paper ----------------------------------------------------------------------
 
 
@@ -171,17 +172,6 @@ def test_nothing_moves_by_itself_on_a_phone_nor_is_wider_than_it(phone, page):
     phone.unfold()
     assert (opened.evaluate(TOO_WIDE), opened.evaluate(CUT)) == ([], [])
     assert (opened.evaluate(UNREADABLE), opened.evaluate(MISSED)) == ([], [])
-
-
-@pytest.mark.parametrize("page", site.TURNS_WITH_CELLS[::5], ids=str)
-def test_on_paper_nothing_reaches_beyond_the_margins_and_79_columns_of_code_fit(tab, page):
-    tab.page.set_viewport_size(A4)
-    tab.page.emulate_media(media="print")
-    opened = tab.open(page.path)
-    assert opened.evaluate(TOO_WIDE) == []
-    code = opened.locator("article pre > code").first
-    code.evaluate("code => { code.textContent = 'x'.repeat(79); code.style.whiteSpace = 'pre' }")
-    assert code.evaluate("code => code.scrollWidth <= code.clientWidth")
 
 
 def test_a_printed_page_is_full_and_has_the_addresses_of_its_links(tab):
@@ -220,13 +210,11 @@ def test_a_page_weighs_little_in_any_language_and_what_is_around_its_article_les
     def size(path):
         return len(site.compressed(path.read_bytes()))
 
-    heavy = {}
     for page in site.PAGES:
         path = built / page.path / "index.html"
         html = path.read_text("utf-8")
         frame = re.sub("<article.*</article>", "", html, flags=re.S)
         assets = {(path.parent / name).resolve() for name in re.findall(r'(?:href|src)="([^"]*assets/[^"]*)"', html)}
-        sizes = size(path), len(site.compressed(frame.encode())), size(path) + sum(map(size, assets))
-        if any(size > limit for size, limit in zip(sizes, (NEXT_PAGE, FRAME, FIRST_VISIT))):
-            heavy[str(page)] = sizes
-    assert heavy == {}
+        assert size(path) <= NEXT_PAGE, page
+        assert len(site.compressed(frame.encode())) <= FRAME, page
+        assert size(path) + sum(map(size, assets)) <= FIRST_VISIT, page

@@ -5,7 +5,7 @@ from playwright.sync_api import expect
 
 from tests.browser import site
 from tests.configuration import text
-from tools.cells.source import program, read_cells
+from tools.cells.source import program
 
 PAPER = "getComputedStyle(document.body).backgroundColor"
 # The entries of the contents whose words are wider, or on other lines, while the reader is in their section.
@@ -154,7 +154,7 @@ def test_a_whole_program_is_shown_before_it_is_copied(tab):
     opened.locator("#cell-buffer [data-show]").click()
     title = opened.title().partition(" - ")[0]
     expect(box).to_have_accessible_name(f"{text('it', 'program')} {title} · {cell.name}")
-    wanted = program(read_cells(page.snippets), cell)
+    wanted = program(page.cells, cell)
     assert box.locator("code").text_content().split() == wanted.split()
     colours = "spans => new Set(spans.map(span => getComputedStyle(span).color)).size"
     assert box.locator("code span").evaluate_all(colours) > 3
@@ -185,7 +185,17 @@ def test_where_nothing_can_be_copied_the_program_is_shown(tab):
     opened.wait_for_function("`${getSelection()}`.trim() === document.querySelector('.program code').innerText.trim()")
 
 
-# --- scripts of others, on paper, and without scripts ----------------------------------------------------------------
+# --- scripts of others, on paper, and without scripts ---------------------------------------------
+
+
+def test_a_script_that_slips_in_does_not_run(tab):
+    opened = tab.open("foundations/causal/")
+    html = "<img src='data:,' onerror='hacked = 1'>"
+    with opened.expect_console_message(lambda said: "Content Security Policy" in said.text):
+        opened.evaluate("html => document.querySelector('article').insertAdjacentHTML('afterbegin', html)", html)
+    assert opened.evaluate("typeof hacked") == "undefined"
+    assert len(tab.faults) == 1, "no other word in the console"
+    tab.faults.clear()
 
 
 def test_paper_has_the_article_with_its_answers_and_no_menus(tab):

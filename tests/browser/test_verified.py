@@ -16,6 +16,7 @@ WAIT = ("waits", "print(2)\n", None, "needs cuda: a test")
 FACTS = {"torch": "2.13.0", "date": "2026-11-20"}
 NAME = "A100, driver 1.2"
 COUNTS = {page.slug: len(read_cells(page.snippets)) for page in site.PAGES_WITH_CELLS}
+every_language = pytest.mark.parametrize("language", site.LANGUAGES)
 CAUSAL, CROSS, AVERAGE = "foundations/causal", "cross/cross-attention", "foundations/weighted-average"
 
 
@@ -60,25 +61,19 @@ def entry(project, slug):
     return {**FACTS, "device": NAME, "python": "3.11.7", "cells": {cell.name: digest(cells, cell) for cell in cells}}
 
 
-def badges(built, page):
-    return [" ".join(badge.get_text().split()) for badge in site.soup(built, page).select(".facts__verified")]
-
-
-@pytest.mark.parametrize("language", site.LANGUAGES)
+@every_language
 def test_a_badge_counts_down_and_goes_when_cells_change(half_verified, language):
     def badge(verified, cells, device="CPU"):
-        said = text(language, "verified").format(verified=verified, cells=cells, device=device, **FACTS)
-        return " ".join(said.split())
+        return text(language, "verified").format(verified=verified, cells=cells, device=device, **FACTS)
 
     causal, cross = COUNTS[CAUSAL], COUNTS[CROSS]
     both = [badge(causal, causal + 2), badge(1, causal + 2, "CUDA")]
-    assert badges(half_verified, site.Page(language, CAUSAL)) == both
-    assert badges(half_verified, site.Page(language, CROSS)) == [badge(cross - 1, cross)]
-    assert badges(half_verified, site.Page(language, AVERAGE)) == []
-    assert badges(half_verified, site.Page(language, "index")) == []
+    for slug, said in {CAUSAL: both, CROSS: [badge(cross - 1, cross)], AVERAGE: [], "index": []}.items():
+        badges = site.soup(half_verified, site.Page(language, slug)).select(".facts__verified")
+        assert [badge.get_text().split() for badge in badges] == [badge.split() for badge in said], slug
 
 
-@pytest.mark.parametrize("language", site.LANGUAGES)
+@every_language
 def test_a_cell_that_needs_a_device_says_where_it_ran_or_that_it_did_not(half_verified, language):
     page = site.Page(language, CAUSAL)
     ran, waits = text(language, "ran_on").format(name=NAME, **FACTS), text(language, "not_run").format(device="CUDA")
@@ -91,13 +86,11 @@ def test_a_cell_that_needs_a_device_says_where_it_ran_or_that_it_did_not(half_ve
     assert ["".join(cell["source"]) for cell in notebook["cells"][-4:]] == ["print(1)", ran, "print(2)", waits]
 
 
-@pytest.mark.parametrize("language", site.LANGUAGES)
+@every_language
 def test_the_list_of_all_pages_counts_what_holds_on_each_device(half_verified, language):
     page = site.Page(language, "verified")
     html, said = site.soup(half_verified, page), text(language, "share")
-    rows = {
-        row.th.get_text(): [count.contents[0].strip() for count in row("td")] for row in html.select(".verified tr")
-    }
+    rows = {row.th.get_text(): [count.contents[0].strip() for count in row("td")] for row in html.select("table tr")}
     counts = COUNTS | {CAUSAL: COUNTS[CAUSAL] + 2}
     verified = {CAUSAL: (COUNTS[CAUSAL], 1), CROSS: (COUNTS[CROSS] - 1, 0), AVERAGE: (0, 0)}
     for slug, numbers in verified.items():
