@@ -46,6 +46,7 @@ def test_the_switcher_and_the_head_lead_to_the_same_page_in_every_language(built
         assert alternates == everywhere | {"x-default": everywhere["en"]}, page
         assert html.head.select_one("link[rel=canonical]")["href"] == everywhere[page.language]
         assert html.head.select_one("link[type='text/markdown']")["href"] == "index.md"
+    assert "alternate" not in (built / "404.html").read_text("utf-8")
 
 
 def test_the_menu_lists_every_page_and_opens_the_chapter_of_the_one_that_is_read(built):
