@@ -105,9 +105,9 @@ def lint(session):
 
 @torch
 def mutants(session):
-    """Break the code of pages in small ways and report what their tests miss: what changed, or `-- masks/padding`."""
+    """Break the code of pages in small ways and print what no test notices: all, or `-- masks/padding`."""
     named(session)
-    run(session, "torch-env", "tests.pages.mutants", *session.posargs)
+    run(session, "torch-env", "tests.pages.mutants", *session.posargs, env=ONE_THREAD)
 
 
 @browser

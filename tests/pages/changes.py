@@ -1,10 +1,10 @@
-"""Small changes of Python code such as people make by mistake, each an edit of the text at one place."""
+"""Small changes of Python code such as people make by mistake, each of one statement inside a function or class."""
 
 import ast
 import copy
-import re
-from collections.abc import Iterator
-from itertools import accumulate
+import textwrap
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 OPERATORS = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult, ast.Pow: ast.Mult,
@@ -21,42 +21,60 @@ NAMES = {
 }  # fmt: skip
 SYMMETRIC = {"allclose", "equal", "gap", "max", "min", "transpose"}  # two arguments may change places without effect
 MODULES = ("torch", "nn", "F", "self", "super()")  # a call on one of these is none on a tensor
+Expressions = Iterator[tuple[ast.expr, ast.expr]]
 
 
-def changed_texts(code: str) -> Iterator[str]:
-    """The code with one change inside one of its functions and classes, for each change."""
-    tree = ast.parse(code)
-    for old, new in changes(tree):
-        text = edited(code, tree, old, new)
-        if text != code:
-            yield text
+@dataclass(frozen=True)
+class Change:
+    """Code that has one statement changed, which begins on its `line` and now reads `text`, "# y = x" if left out."""
+
+    line: int
+    text: str
+    code: str
 
 
-# -- what is changed -----------------------------------------------------------------------------
-
-
-def changes(tree):
-    """Each change as (node, what stands in its place)."""
-    for definition in tree.body:
+def changes(code: str) -> Iterator[Change]:
+    """Each change of some code, once."""
+    texts = {code}
+    for definition in ast.parse(code).body:
         if isinstance(definition, ast.FunctionDef | ast.ClassDef):
-            yield from changes_below(definition, read_names(definition))
+            for statement, changed in changed_below(definition, read_names(definition)):
+                change = written(code, statement, changed)
+                if change.code not in texts and ast.dump(changed) != ast.dump(statement):
+                    texts.add(change.code)
+                    yield change
 
 
-def read_names(tree):
-    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+def written(code: str, old: ast.stmt, new: ast.stmt) -> Change:
+    """A statement in the place of another; all other lines are as they were."""
+    lines = code.splitlines(keepends=True)
+    text = ast.unparse(new)
+    title = text.partition("\n")[0]
+    if isinstance(new, ast.Pass):
+        title = "# " + ast.unparse(old).partition("\n")[0]
+    if lines[old.lineno - 1].lstrip().startswith("elif "):
+        text = "else:\n    pass" if isinstance(new, ast.Pass) else f"el{text}"
+    lines[old.lineno - 1 : old.end_lineno] = [textwrap.indent(text, " " * old.col_offset) + "\n"]
+    return Change(old.lineno, title, "".join(lines))
 
 
-def changes_below(block, read):
+def changed_below(block: ast.stmt, read: set[str]) -> Iterator[tuple[ast.stmt, ast.stmt]]:
+    """Each statement in a block with what may stand in its place."""
     for statement in (statement for name in ("body", "orelse", "finalbody") for statement in getattr(block, name, [])):
         if only_for_comments(statement, read):
             continue
         if changes_state(statement):
             yield statement, ast.Pass()
-        yield from changes_within(statement)
-        yield from changes_below(statement, read)
+        for old, new in changed_within(statement):
+            yield statement, copy.deepcopy(statement, {id(old): new})
+        yield from changed_below(statement, read)
 
 
-def only_for_comments(statement, read):
+def read_names(tree: ast.AST) -> set[str]:
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+
+
+def only_for_comments(statement: ast.stmt, read: set[str]) -> bool:
     """Whether it names sizes that no code reads, as in `B, T, D = queries.shape`: shape comments do, and check them."""
     if not isinstance(statement, ast.Assign):
         return False
@@ -65,7 +83,7 @@ def only_for_comments(statement, read):
     return named and not read & {node.id for node in targets if isinstance(node, ast.Name)}
 
 
-def changes_state(statement):
+def changes_state(statement: ast.stmt) -> bool:
     """Whether code still runs without a statement: it defines no new name, and returns nothing."""
     if isinstance(statement, ast.Assign):
         loaded = read_names(statement.value)
@@ -74,19 +92,22 @@ def changes_state(statement):
     return isinstance(statement, ast.Expr | ast.AugAssign | ast.Raise | ast.If | ast.For) and not docstring
 
 
-def changes_within(node):
-    """Those of the expressions of one statement."""
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.expr):
-            yield from ((child, new) for new in variants(child))
-        if not isinstance(child, ast.stmt | ast.JoinedStr):
-            yield from changes_within(child)
+def changed_within(node: ast.AST) -> Expressions:
+    """The expressions of one statement, without its decorators, each with what may stand in its place."""
+    for name, field in ast.iter_fields(node):
+        for child in field if isinstance(field, list) else [field]:
+            if name == "decorator_list" or isinstance(child, ast.stmt | ast.JoinedStr):
+                continue
+            if isinstance(child, ast.expr):
+                yield from ((child, new) for new in variants(child))
+            if isinstance(child, ast.AST):
+                yield from changed_within(child)
 
 
-def variants(node):
+def variants(node: ast.expr) -> Iterator[ast.expr]:
     """What could stand in place of an expression by mistake."""
 
-    def other(**fields):
+    def other(**fields: object) -> ast.expr:
         return type(node)(**vars(node) | fields)
 
     match node:
@@ -98,12 +119,12 @@ def variants(node):
             yield node.operand
         case ast.Compare(ops=[op]) if type(op) in OPERATORS:
             yield other(ops=[OPERATORS[type(op)]()])
-        case ast.Constant(value=bool()):
-            yield other(value=not node.value)
-        case ast.Constant(value=int()):
-            yield other(value=node.value + 1)
-        case ast.Constant(value=float()):
-            yield other(value=node.value * 2)
+        case ast.Constant(value=bool() as truth):
+            yield other(value=not truth)
+        case ast.Constant(value=int() as number):
+            yield other(value=number + 1)
+        case ast.Constant(value=float() as number):
+            yield other(value=number * 2)
         case ast.Name(ctx=ast.Load()) if node.id in NAMES:
             yield other(id=NAMES[node.id])
         case ast.IfExp():
@@ -118,7 +139,7 @@ def variants(node):
             yield from calls(node, other)
 
 
-def calls(node, other):
+def calls(node: ast.Call, other: Callable[..., ast.expr]) -> Iterator[ast.expr]:
     """A call without one of its keywords, with its first arguments swapped, or of a method, left out."""
     for keyword in (keyword for keyword in node.keywords if keyword.arg != "device"):
         yield other(keywords=[kept for kept in node.keywords if kept is not keyword])
@@ -129,64 +150,3 @@ def calls(node, other):
             pass
         case ast.Attribute() if ast.unparse(node.func.value) not in MODULES:
             yield node.func.value
-
-
-# -- the text of a change ------------------------------------------------------------------------
-
-
-def edited(code, tree, old, new):
-    """The code with another text in the place of `old`, such that it means the tree with `new` there."""
-    wanted = ast.dump(copy.deepcopy(tree, {id(old): new}))
-    if wanted == ast.dump(tree):  # two equal arguments were swapped
-        return code
-    source = code.encode()
-    start, end = span(source, old)
-    for text in spellings(source, old, new):
-        changed = (source[:start] + text.encode() + source[end:]).decode()
-        if meaning(changed) == wanted:
-            return changed
-    raise ValueError(f"no text puts {ast.unparse(new)} in the place of {ast.unparse(old)}")
-
-
-def span(source, node):
-    """Where a node begins and ends, in bytes."""
-    starts = list(accumulate(map(len, source.splitlines(keepends=True)), initial=0))
-    return starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
-
-
-class Parts(ast.NodeTransformer):
-    """Puts names in the place of the expressions in a node: `ast.unparse` then writes what lies between them alone."""
-
-    def __init__(self, source):
-        self.source, self.texts = source, []
-
-    def visit(self, node):
-        if not isinstance(node, ast.expr):
-            return self.generic_visit(node)
-        self.texts.append(self.source[slice(*span(self.source, node))].decode())
-        return ast.Name(f"§{len(self.texts) - 1}§")
-
-    def filled(self, frame, around):
-        """The text of a node whose expressions are names, with their texts, and `around` each what it says."""
-        return re.sub("§(\\d+)§", lambda place: around.format(self.texts[int(place[1])]), frame)
-
-
-def spellings(source, old, new):
-    """Texts for `new` with ever more parentheses; the parts that it has of `old` are written as they were."""
-    if isinstance(new, ast.Pass):
-        yield from ("pass", "else: pass")  # the latter for an elif
-        return
-    parts = Parts(source)
-    is_part = new in ast.iter_child_nodes(old)
-    frame = ast.unparse(parts.visit(new) if is_part else parts.generic_visit(copy.deepcopy(new)))
-    for around in ("{}", "({})"):
-        text = parts.filled(frame, around)
-        yield from (text, f"({text})")
-
-
-def meaning(code):
-    """The tree of some code as a text, "" where it has none."""
-    try:
-        return ast.dump(ast.parse(code))
-    except SyntaxError:
-        return ""

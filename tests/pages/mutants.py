@@ -1,305 +1,155 @@
-"""Break the code of the pages in small ways and see whether their tests notice.
+"""Break the code of the pages in small ways and print what no test notices.
 
-    nox -s mutants                      every page whose code or tests have changed since it was counted
-    nox -s mutants -- foundations/causal      this page, in any case
+    nox -s mutants                       every page
+    nox -s mutants -- masks/padding      this page
 
-A mutant is one small change inside a function or class that readers copy, in a shared cell or in the solution of the
-exercise: an operator, a comparison, a number, an axis, a name of another role, a call or a statement left out. It is an
-edit of the text at one place, made by `tests/pages/changes.py`; all else in the cell keeps its bytes. Left alone are
-code outside of functions, since its printed output checks it; the check of an exercise, `check...`, which is tried on
-wrong answers; sizes that only shape comments read; and on which device a tensor lies, which `--device` checks.
+A mutant is one small change, made by `tests/pages/changes.py`, of a function or class that readers copy from a shared
+cell. The tests of its page try it, then those for all pages. Left alone are code outside of functions, whose printed
+output is checked, the checks of exercises, and their solutions: `tests/pages/test_exercises.py` changes these.
 
-The tests of its page alone, `tests/pages/...`, try a mutant. It is caught by the first test that fails after the
-changed cell has run, be it in that test or before, when the file was imported. A test that fails before the cell has
-run has found its text, not its fault, and does not count. So that no test counts that looks at the text of a cell later
-on, two controls must pass all tests, or the page is not counted: its cells reprinted by `ast.unparse`, and its cells
-with other spaces and no comments. Whatever does not end within a limit is stopped, and counted apart.
-
-The result is `tests/pages/mutants.md`. It lists what no test catches, each with a reason that a person writes there in
-place of `?`. `tests/structure/test_mutants.py` lets one in twenty live on a page, or three, and asks for these
-reasons, and for counts that are those of the code and the tests as they are.
+What survives is printed with its file and line, unless the tests of the page give a reason in `SURVIVORS`: {reason:
+[changed statement, ...]}. A reason that excuses nothing any more is printed, too.
 """
 
 import ast
-import gc
-import hashlib
 import importlib
-import io
-import math
+import multiprocessing
 import os
-import pickle
-import re
 import signal
 import sys
-import tokenize
-from collections import Counter
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from multiprocessing.pool import Pool
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
-import torch
 
-from tests.pages import properties
-from tests.pages.changes import changed_texts
-from tools.cells.execute import run
-from tools.cells.source import Cell, SourceError, read_cells, slug_of
+from tests.pages.changes import changes
+from tools.cells import source
 
-REPORT = properties.ROOT / "tests/pages/mutants.md"
-NO_REASON = "?"
-HEAD = """\
-# Mutants
-
-Written by `nox -s mutants`; only the reasons are written by people. A mutant is one small change in a function or class
-of a page, as `tests/pages/mutants.py` says. The tests of that page alone catch it, or it is stopped because it does not
-end, or it stands below. The digest is that of the mutants and of the tests.
-
-| page | mutants | caught | stopped | share | digest |
-|---|---|---|---|---|---|""".splitlines()
-SURVIVORS = """
-## Not caught
-
-| page | cell | code | changed to | why no test can or need catch it |
-|---|---|---|---|---|""".splitlines()
+ROOT = Path(__file__).parents[2]
+SHARED = sorted(str(path) for path in (ROOT / "tests/pages").glob("test_*.py"))
+PASSED = pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED
+LIMIT = 300  # seconds for the tests of one mutant
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """A cell with one change: its lines `old` then read `new`, the first time or the `nth` that they stand there."""
+    """A page, one of its cells, and another code for it; without a name, the page as it is."""
 
     slug: str
-    cell: str
-    old: str
-    new: str
-    code: str
-    nth: int = 1
-
-    @property
-    def name(self) -> tuple:
-        return self.slug, self.cell if self.nth == 1 else f"{self.cell} ({self.nth})", self.old, self.new
+    cell: str = ""
+    code: str = ""
+    where: str = ""
+    text: str = ""
 
 
-# -- making them ---------------------------------------------------------------------------------
-
-
-def difference(old, new):
-    """The lines in which two texts differ, of each as one line without shape comments."""
-    texts = [properties.SHAPE_COMMENT.sub("", text).split("\n") for text in (old, new)]
-    while texts[0] and texts[1] and texts[0][0] == texts[1][0]:
-        texts = [lines[1:] for lines in texts]
-    while texts[0] and texts[1] and texts[0][-1] == texts[1][-1]:
-        texts = [lines[:-1] for lines in texts]
-    return tuple(" ".join(map(str.strip, lines)) for lines in texts)
-
-
-def mutated_cells(slug: str) -> list[Cell]:
-    """Its own: what it shows of another page is counted there."""
-    path = properties.ROOT / f"snippets/{slug}.md"
-    cells = [cell for cell in read_cells(path) if cell.path == str(path)]
-    shared = [cell for cell in cells if cell.shared and not cell.name.startswith("check")]
-    return [*shared, *(cell for cell in cells if cell.name.startswith("solution"))]
-
-
-def mutants_of(slug: str) -> list[Mutant]:
-    """Every mutant of a page, each once."""
-    found, names = {}, Counter()
-    for cell in mutated_cells(slug):
-        for code in changed_texts(cell.code):
-            if code not in found:
-                lines = difference(cell.code, code)
-                names[cell.name, *lines] += 1
-                found[code] = Mutant(slug, cell.name, *lines, code, names[cell.name, *lines])
-    return list(found.values())
-
-
-def digest(slug: str) -> str:
-    """Of the mutants of a page and of its tests, but for their comments and their layout."""
-    tests = ast.dump(ast.parse(tests_of(slug).read_text(encoding="utf-8")))
-    return hashlib.sha256("\0".join([*(mutant.code for mutant in mutants_of(slug)), tests]).encode()).hexdigest()[:12]
+def mutants_of(slug: str) -> Iterator[Mutant]:
+    path = ROOT / f"snippets/{slug}.md"
+    for cell in source.read_cells(path):
+        if cell.path == str(path) and cell.shared and not cell.name.startswith("check"):
+            for change in changes(cell.code):
+                where = f"snippets/{slug}.md:{cell.fence + change.line}"
+                yield Mutant(slug, cell.name, change.code, where, change.text)
 
 
 def tests_of(slug: str) -> Path:
     chapter, _, name = slug.rpartition("/")
-    return properties.ROOT / "tests/pages" / chapter / f"test_{name.replace('-', '_')}.py"
+    return ROOT / "tests/pages" / chapter / f"test_{name.replace('-', '_')}.py"
 
 
-# -- trying it -----------------------------------------------------------------------------------
+def reasons(slug: str, table: str) -> dict[str, str]:
+    """What a table of the tests of a page, {reason: [changed statement, ...]}, excuses: {changed statement: reason}."""
+    for node in ast.parse(tests_of(slug).read_text("utf-8")).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == table:
+            excused = ast.literal_eval(node.value)
+            return {text: reason for reason, texts in excused.items() for text in texts}
+    return {}
 
 
-@dataclass
-class Notes:
-    """A plugin of pytest, and what it notes down while the tests of a page try other `codes` of its cells."""
+# -- trying them ---------------------------------------------------------------------------------
 
-    slug: str
-    codes: dict  # cell: code
-    seconds: dict = field(default_factory=dict)  # of each test; quick ones come first
-    status: int | None = None  # that of pytest, None if it did not end
-    ran: bool = False  # one of the codes, by now
-    caught: bool = False
-    failed: str = ""  # the first test that did
 
-    @property
-    def page(self):
-        return properties.ROOT / f"snippets/{self.slug}.md"
+class QuickestFirst:
+    """A plugin of pytest: tests run in the order of the `seconds` that they took before; it notes what they take."""
 
-    def pytest_collection_modifyitems(self, items):
+    def __init__(self, seconds: dict[str, float]) -> None:
+        self.seconds = seconds
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         items.sort(key=lambda item: self.seconds.get(item.nodeid, 0))
 
-    def pytest_runtest_logreport(self, report):
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self.seconds[report.nodeid] = self.seconds.get(report.nodeid, 0) + report.duration
 
-    def pytest_exception_interact(self, node, call):
-        """A test fails, or the file cannot be imported."""
-        self.failed = self.failed or node.nodeid
-        if self.ran and not isinstance(call.excinfo.value, properties.NotThere):
-            self.caught = True
-            node.session.shouldstop = "caught"
 
-    def read_cells(self, path):
+def tried(mutant: Mutant, seconds: dict[str, float]) -> tuple[bool, dict[str, float]]:
+    """Whether all tests pass on a mutant, and what they took, in a process that ends with this call."""
+    signal.signal(signal.SIGALRM, stop)
+    signal.alarm(LIMIT)
+    for stream in (1, 2):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+    source.read_cells = with_mutant(mutant)  # before any test is imported
+    order = QuickestFirst(seconds)
+    options = "-x", "-p", "no:cacheprovider", "-p", "no:xdist"
+    for tests in [str(tests_of(mutant.slug))], [*SHARED, "-k", mutant.slug]:
+        if pytest.main([*tests, *options], plugins=[order]) not in PASSED:
+            return False, order.seconds
+    return True, order.seconds
+
+
+def stop(*_: object) -> None:
+    raise TimeoutError(f"the tests of a mutant took {LIMIT} seconds")
+
+
+def with_mutant(mutant: Mutant) -> Callable[..., list[source.Cell]]:
+    """`read_cells`, but one cell of one page has other code, wherever it is shown."""
+    read_cells, file = source.read_cells, str(ROOT / f"snippets/{mutant.slug}.md")
+
+    def read_mutant(*given: Any) -> list[source.Cell]:
+        cells = read_cells(*given)
         return [
-            replace(cell, code=self.codes.get(cell.name, cell.code)) if cell.path == str(self.page) else cell
-            for cell in read_cells(path)
+            replace(cell, code=mutant.code) if (os.path.abspath(cell.path), cell.name) == (file, mutant.cell) else cell
+            for cell in cells
         ]
 
-    def run(self, path, parts, *options):
-        self.ran |= any(part.path == str(self.page) and part.name in self.codes for part in parts)
-        return run(path, parts, *options)
+    return read_mutant
 
 
-def tried(waiting: list[Notes], limit: float = 600) -> list[Notes]:
-    """What the tests note of each, as many at a time as there are processors; each may take `limit` seconds."""
-    at_a_time = os.cpu_count() or 1
-    with TemporaryDirectory() as folder:
-        paths = [Path(folder, str(number)) for number in range(len(waiting))]
-        for number, (notes, path) in enumerate(zip(waiting, paths)):
-            if number >= at_a_time:
-                os.wait()
-            if os.fork() == 0:
-                try_in_child(notes, path, limit)
-        for _ in paths[:at_a_time]:
-            os.wait()
-        return [pickle.loads(path.read_bytes()) if path.exists() else notes for notes, path in zip(waiting, paths)]
+def survivors(slug: str, pool: Pool) -> tuple[list[Mutant], list[Mutant]]:
+    """The mutants of a page, and those among them that no test notices."""
+    passed, seconds = pool.apply(tried, (Mutant(slug), {}))
+    if not passed:
+        raise source.SourceError(f"{tests_of(slug)}: a test fails on the page as it is; repair it first")
+    mutants = list(mutants_of(slug))
+    alive = pool.starmap(tried, [(mutant, seconds) for mutant in mutants], chunksize=1)
+    return mutants, [mutant for mutant, (passed, _) in zip(mutants, alive) if passed]
 
 
-def try_in_child(notes, path, limit):
-    """Run the tests of a page in this process, which is a child with torch and pytest loaded; write what was noted."""
-    try:
-        signal.alarm(math.ceil(limit))
-        gc.freeze()  # no looking for garbage through all that the parent has loaded
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, 1)
-        os.dup2(nowhere, 2)
-        properties.read_cells, properties.run = notes.read_cells, notes.run
-        options = "-p", "no:cacheprovider", "-p", "no:xdist"
-        notes.status = int(pytest.main([str(tests_of(notes.slug)), *options], plugins=[notes]))
-        path.write_bytes(pickle.dumps(notes))
-    finally:
-        os._exit(0)
+def report(slug: str, pool: Pool) -> None:
+    """Print what no test of a page notices and no reason excuses, and reasons that excuse nothing."""
+    mutants, alive = survivors(slug, pool)
+    excused, texts = reasons(slug, "SURVIVORS"), {mutant.text for mutant in alive}
+    print(f"{slug}: {len(mutants) - len(alive)} of {len(mutants)} noticed", flush=True)
+    for mutant in alive:
+        if mutant.text not in excused:
+            print(f"  {mutant.where}: {mutant.text}")
+    for text in sorted(excused.keys() - texts):
+        print(f"  {tests_of(slug).relative_to(ROOT)}: this is noticed, take it out of SURVIVORS: {text}")
 
 
-class NotCounted(Exception):
-    """The tests of a page fail although its code means the same; the message says which."""
-
-
-def controls(slug: str) -> dict:
-    """The seconds of each test of a page, which must pass on its cells written otherwise, and in the order of these."""
-    cells, seconds = mutated_cells(slug), {}
-    for change in (reprinted, respaced):
-        [notes] = tried([Notes(slug, {cell.name: change(cell.code) for cell in cells}, seconds)])
-        if notes.status != 0:
-            raise NotCounted(refusal(slug, notes.failed))
-        seconds = notes.seconds
-    return seconds
-
-
-def refusal(slug, failed):
-    [before] = tried([Notes(slug, {})])
-    if before.status != 0:
-        return f"{before.failed or tests_of(slug)} fails before anything is changed; fix it first"
-    return f"{failed or tests_of(slug)} fails when the cells are only written otherwise; it must not look at their text"
-
-
-def reprinted(code):
-    return ast.unparse(ast.parse(code)) + "\n"
-
-
-def respaced(code):
-    """Code with other spaces between its words and signs, and without comments."""
-    tokens = tokenize.generate_tokens(io.StringIO(code).readline)
-    return tokenize.untokenize((token.type, token.string) for token in tokens if token.type != tokenize.COMMENT)
-
-
-def count(slug: str) -> list[tuple[Mutant, Notes]]:
-    """The mutants of a page with what its tests note of each."""
-    seconds = controls(slug)
-    mutants, limit = mutants_of(slug), 60 + 3 * sum(seconds.values())
-    return list(zip(mutants, tried([Notes(slug, {mutant.cell: mutant.code}, seconds) for mutant in mutants], limit)))
-
-
-# -- telling of it -------------------------------------------------------------------------------
-
-
-def read_report() -> tuple[dict, dict]:
-    """The pages of the report as {slug: (mutants, caught, stopped, digest)}, and {survivor: reason}."""
-    lines = REPORT.read_text(encoding="utf-8").splitlines() if REPORT.exists() else []
-    rows = [
-        [cell.strip().replace(r"\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
-        for line in lines
-        if re.match(r"\| (?!page)", line)
-    ]
-    pages = {row[0]: (int(row[1]), int(row[2]), int(row[3]), row[5]) for row in rows if len(row) == 6}
-    survivors = [row for row in rows if len(row) == 5]
-    return pages, {(slug, cell, old[1:-1], new[1:-1]): reason for slug, cell, old, new, reason in survivors}
-
-
-def write_report(pages: dict, reasons: dict):
-    lines = [*HEAD]
-    for slug, (made, caught, stopped, code) in sorted(pages.items()):
-        lines.append(f"| {slug} | {made} | {caught} | {stopped} | {(caught + stopped) / max(made, 1):.1%} | {code} |")
-    lines += SURVIVORS
-    for (slug, cell, old, new), reason in sorted(reasons.items()):
-        lines.append(f"| {slug} | {cell} | `{escaped(old)}` | `{escaped(new)}` | {escaped(reason)} |")
-    REPORT.write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def escaped(text):
-    return text.replace("|", r"\|")
-
-
-def changed_pages(pages: dict) -> list[str]:
-    """The pages with tests that are not counted as they are now."""
-    slugs = map(slug_of, sorted(properties.ROOT.glob("snippets/**/*.md")))
-    return [slug for slug in slugs if tests_of(slug).is_file() and pages.get(slug, [""])[-1] != digest(slug)]
-
-
-def main(named: list[str]) -> str | None:
-    """Count pages, and write the report after each; return what stands in the way."""
-    pages, reasons = read_report()
-    slugs, refused = named or changed_pages(pages), []
-    torch.set_num_threads(1)
-    importlib.import_module("transformers.models.gpt2.modeling_gpt2")  # once, not in each child
-    for slug in slugs:
-        try:
-            noted = count(slug)
-        except NotCounted as error:
-            print(f"{slug}: not counted: {error}")
-            refused.append(slug)
-            continue
-        stopped = [notes.status is None for _, notes in noted].count(True)
-        alive = [mutant.name for mutant, notes in noted if notes.status is not None and not notes.caught]
-        pages[slug] = len(noted), len(noted) - len(alive) - stopped, stopped, digest(slug)
-        reasons = {name: reason for name, reason in reasons.items() if name[0] != slug} | {
-            name: reasons.get(name, NO_REASON) for name in alive
-        }
-        write_report(pages, reasons)
-        print(f"{slug}: {len(noted) - len(alive)} of {len(noted)} caught, {stopped} of them stopped")
-    for slug, cell, old, new in (name for name, reason in reasons.items() if reason == NO_REASON):
-        print(f"{slug}, {cell}: no test catches, and no reason is given for\n    {old}\n    {new}")
-    return f"not counted: {', '.join(refused)}" if refused else None
+def main(named: list[str]) -> None:
+    pages = map(source.slug_of, sorted(ROOT.glob("snippets/**/*.md")))
+    for module in ("transformers.models.gpt2.modeling_gpt2", "tests.configuration"):
+        importlib.import_module(module)  # once, not for each mutant
+    with multiprocessing.get_context("fork").Pool(maxtasksperchild=1) as pool:
+        for slug in named or [page for page in pages if tests_of(page).is_file()]:
+            report(slug, pool)
 
 
 if __name__ == "__main__":
     try:
-        sys.exit(main(sys.argv[1:]))
-    except SourceError as error:
+        main(sys.argv[1:])
+    except source.SourceError as error:
         sys.exit(str(error))

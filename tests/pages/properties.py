@@ -55,16 +55,12 @@ def page_code(slug, cell, bug=None, tokens=None):
     return run_cell(slug, cell, bug, tokens)[0]
 
 
-class NotThere(LookupError):
-    """A text that is to be replaced does not stand in the cell, or more than once."""
-
-
 def with_bug(parts, cell, replacements):
-    """The cells of a program, texts in one of them replaced."""
+    """The cells of a program, texts in one of them replaced; each must stand there once."""
     code = next(part.code for part in parts if part.name == cell)
     for old, new in replacements.items():
         if code.count(old) != 1:
-            raise NotThere(f"{old!r} stands {code.count(old)} times in the cell {cell!r}")
+            raise LookupError(f"{old!r} stands {code.count(old)} times in the cell {cell!r}")
         code = code.replace(old, new)
     return [replace(part, code=code) if part.name == cell else part for part in parts]
 
@@ -95,7 +91,7 @@ def languages(slug):
 # -- drawn cases ---------------------------------------------------------------------------------
 
 
-def sizes(**largest):
+def sizes(**largest: int | tuple[int, int]) -> st.SearchStrategy[SimpleNamespace]:
     """Draw a size between 1 and its bound, or within its (lowest, highest), for each name, and a seed."""
     bounds = {name: bound if isinstance(bound, tuple) else (1, bound) for name, bound in largest.items()}
     drawn = {name: st.integers(*bound) for name, bound in bounds.items()}
@@ -108,7 +104,7 @@ def seeded(drawn):
     return SimpleNamespace(**drawn, randn=lambda *shape: torch.randn(*shape, generator=generator, dtype=torch.float64))
 
 
-def seed_modules(seed):
+def seed_modules(seed: int) -> None:
     """What `torch.manual_seed` does to the CPU; it seeds accelerators too, which takes longer than a whole case."""
     torch.default_generator.manual_seed(seed)
 
@@ -145,16 +141,6 @@ def gradients_equal(ours, reference, leaves, cases):
         sums = [compute(case).sin().sum() for compute in (ours, reference)]
         for mine, theirs in zip(*(torch.autograd.grad(total, tensors, materialize_grads=True) for total in sums)):
             close(mine, theirs, 1e-9)
-
-    for_all(cases, prove)
-
-
-def steps_equal_whole(step, whole, cases):
-    """One query at a time, `step(case, i)` from a cache, gives the rows of `whole(case)`, queries on axis -2."""
-
-    def prove(case):
-        rows = whole(case)
-        close(torch.cat([step(case, i) for i in range(rows.shape[-2])], dim=-2), rows)
 
     for_all(cases, prove)
 

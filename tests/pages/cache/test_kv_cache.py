@@ -557,3 +557,33 @@ WRONG = {
 
 class TestExercise(Exercise):
     SLUG, CHECK, RIGHT, WRONG = SLUG, "check_fork", RIGHT, WRONG
+
+
+# -- changes of the page's code that need no test, and of the solution that are as good ------------
+
+SURVIVORS = {
+    "`distance == 0` shows a token to itself anyway": [
+        "visible = distance > 0",
+        "visible = distance >= 1",
+    ],
+    "keys and values of a call have one shape and one device": [
+        "B, H, T, D = values.shape",
+        "if len(self.values) != B:",
+        "places = torch.arange(end, device=values.device)",
+        "(B, H, T, D), device = (values.shape, keys.device)",
+        "(B, H, T, D), device = (keys.shape, values.device)",
+        "end = self.length + values.shape[2]",
+        "Tk, device = (values.shape[2], keys.device)",
+        "Tk, device = (keys.shape[2], values.device)",
+        "self.places = torch.arange(self.window, device=values.device)",
+        "new = torch.arange(T, device=values.device) + self.length",
+    ],
+    "no difference lies between 1e-6 and 2e-6: rounding is far below, a leak far above": [
+        "moved = (after - before).abs().amax(dim=(0, 2)) >= 1e-06",
+        "moved = (after - before).abs().amax(dim=(0, 2)) > 2e-06",
+    ],
+    "queries, keys and values of a text have one length and one device": [
+        "new = torch.arange(part[1].shape[2], device=part[0].device)",
+        "new = torch.arange(part[0].shape[2], device=part[1].device)",
+    ],
+}

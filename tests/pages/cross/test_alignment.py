@@ -342,3 +342,19 @@ class TestExercise(Exercise):
 def test_a_weight_that_is_at_least_the_threshold_counts():
     weights, visible = torch.tensor([[[[0.25, 0.5, 0.25]]]]), torch.ones(1, 3, dtype=torch.bool)
     assert [SOLUTION.align(weights, visible, at_least).item() for at_least in (0.5, 0.51)] == [1, -1]
+
+
+# -- changes of the page's code that need no test, and of the solution that are as good ------------
+
+SURVIVORS = {
+    "the two tensors have two axes: 1 is the last": ["inputs = torch.cat([self.written(word), context[:, 0]], dim=1)"],
+    "the logits of a step have two axes: 1 is the last": [
+        "word = logits[i].argmax(dim=1) if target is None else target[:, i]"
+    ],
+}
+ACCEPTED = {
+    "weights lie between 0 and 1, so any number below 0 hides one": [
+        "hidden by -20.0",
+        "hidden by -10000.0",
+    ],
+}

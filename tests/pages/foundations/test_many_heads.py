@@ -351,3 +351,10 @@ WRONG = {
 
 class TestExercise(Exercise):
     SLUG, CHECK, RIGHT, WRONG = SLUG, "check_heads", RIGHT, WRONG
+
+
+# -- changes of the page's code that need no test, and of the solution that are as good ------------
+
+SURVIVORS = {
+    "keys and values have one shape on this page": ["T, D = values.shape[-2:]"],
+}

@@ -342,3 +342,13 @@ def test_the_warm_up_a_pronoun_alone_gives_both_nouns_one_weight():
 
 class TestExercise(Exercise):
     SLUG, CHECK, RIGHT, WRONG = SLUG, "check_matrices", RIGHT, WRONG
+
+
+# -- changes of the page's code that need no test, and of the solution that are as good ------------
+
+SURVIVORS = {
+    "a matrix has two axes: 1 is the last": ["weights = torch.softmax(scores, dim=1)"],
+}
+ACCEPTED = {
+    "every factor from 5 on gives a weight above 0.9": ["W_query = 6 * torch.stack([pronoun, tired, wide], dim=1)"],
+}

@@ -406,3 +406,15 @@ WRONG = {
 
 class TestExercise(Exercise):
     SLUG, CHECK, RIGHT, WRONG = SLUG, "check_scale", RIGHT, WRONG
+
+
+# -- changes of the page's code that need no test, and of the solution that are as good ------------
+
+SURVIVORS = {
+    "only `D` is read, and queries and keys share it": ["Tq, D = keys.shape"],
+    "a matrix has two axes: 1 is the last": ["weights = torch.softmax(scores, dim=1)"],
+}
+ACCEPTED = {
+    "row 0 of `keys` is that query": ["weights = attention(keys, keys, torch.eye(2))[0]"],
+    "it is the softmax of the module that is measured that overflows": ["exponentials that overflow"],
+}

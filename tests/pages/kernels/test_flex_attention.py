@@ -360,3 +360,13 @@ def test_a_higher_limit_compiles_every_rule_and_a_tensor_needs_one():
         attend = torch.compile(PAGE.flex_attention, backend=count)
         attend(*roles(T), block_mask=PAGE.block_mask_for(PAGE.window(torch.tensor(width)), T))
     assert len(graphs) == 1
+
+
+# -- changes of the page's code that need no test, and of the solution that are as good ------------
+
+ACCEPTED = {
+    "and, or: the same in any order": [
+        "return and_masks(or_masks(causal, early), packed(document))",
+        "return and_masks(packed(document), or_masks(early, causal))",
+    ],
+}

@@ -518,3 +518,11 @@ def test_the_solution_runs_on_another_device_and_in_each_dtype():
         small = PAGE.attend_fused(*torch.randn(3, 4, 8, dtype=dtype))
         assert small.shape == (4, 8)
         assert small.dtype == dtype
+
+
+# -- changes of the page's code that need no test, and of the solution that are as good ------------
+
+ACCEPTED = {
+    "keys have the width of the queries": ["D, width = (keys.shape[-1], values.shape[-1])"],
+    "keys have as many axes as the queries": ["missing = (None,) * (4 - keys.dim())"],
+}

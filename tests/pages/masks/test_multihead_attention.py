@@ -568,3 +568,10 @@ WRONG = {
 
 class TestExercise(Exercise):
     SLUG, CHECK, RIGHT, WRONG = SLUG, "check_load_into", RIGHT, WRONG
+
+
+# -- changes of the page's code that need no test, and of the solution that are as good ------------
+
+SURVIVORS = {
+    "queries and keys have one shape": ["scores = queries @ keys.mT / keys.shape[-1] ** 0.5"],
+}

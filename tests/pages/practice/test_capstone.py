@@ -650,3 +650,47 @@ WRONG = {
 
 class TestExercise(Exercise):
     SLUG, CHECK, RIGHT, WRONG = SLUG, "check_probe", RIGHT, WRONG
+
+
+# -- changes of the page's code that need no test, and of the solution that are as good ------------
+
+SURVIVORS = {
+    "keys and values have one shape, dtype and device, queries the same dtype and device": [
+        "visible = keys.new_ones(Tq, Tk, dtype=torch.bool)"
+    ],
+    "keys and values have the same tokens": ["(B, H, Tq, D), Tk = (queries.shape, values.shape[2])"],
+    "only the number of keys is read, and values are as many": [
+        "visible = visible_keys(queries, values, causal, is_real)"
+    ],
+    "for kernels that return nan for an empty row; SDPA returns 0 on the CPU, as the other way does in the end": [
+        "# visible = visible | empty"
+    ],
+    "any large factor will do": ["loud = inputs.where(is_real[..., None], 1001 * inputs)"],
+    "only the first text of this call is read; `batch` asks whether the others change it": [
+        "alone = module(inputs[item:, keep])[0]",
+        "alone = module(inputs[item:item + 2, keep])[0]",
+    ],
+    "another width is what matters; two heads divide 18, too": ["module, inputs, _ = setup(build, width=18)"],
+    "a limit: no float32 moves a row by exactly this much": ["return ((moved >= 1e-06) != real[:, None]).sum().item()"],
+    "any rate will do whose drops are seen, and 4,096 copies level out": [
+        "module, inputs, _ = setup(build, dropout=0.4)"
+    ],
+    "two equal tokens are attended as one": ["alone = inputs[:1, :1].repeat(4096, 2, 1)"],
+    "equal tokens have equal rows": ["return total + (gap(dropped.mean(dim=0), kept[1]) > 0.02)"],
+    "only whether a gradient is 0, and finite, is looked at": [
+        "outputs[~left].mean().backward(retain_graph=True)",
+        "outputs[left].mean().backward()",
+    ],
+    "a cache may have more room than it needs": ["held, rows = (Cache(max_tokens=inputs.shape[2]), [])"],
+    "a row that reads a token reads all its features, in each text": [
+        "reached.append(slope.abs().amin(dim=(0, 2)) > 1e-06)"
+    ],
+    "only whether a parameter has a gradient is looked at": ["outputs.mean().backward()"],
+}
+ACCEPTED = {
+    "the answer is a probe: what is spoiled is the module that it tests": [
+        "exponentials that overflow",
+        "hidden by -20.0",
+        "hidden by -10000.0",
+    ],
+}

@@ -583,3 +583,26 @@ WRONG = {
 
 class TestExercise(Exercise):
     SLUG, CHECK, RIGHT, WRONG = SLUG, "check_terms", RIGHT, WRONG
+
+
+# -- changes of the page's code that need no test, and of the solution that are as good ------------
+
+SURVIVORS = {
+    "`promote_types` gives the same for either order": ["wide = torch.promote_types(torch.float32, keys.dtype)"],
+    "the events of one thread are listed in order; those of several need not be, and the tests have one": [
+        "# moves.sort(key=lambda move: move.start_ns())",
+        "moves",
+    ],
+    "`argsort` takes the last axis by default, which is axis 1": [
+        "names = torch.rand(count, 6).argsort()[:, :3]",
+        "foods = torch.rand(count, 6).argsort()[:, :3] + 6",
+    ],
+    "the logits of the last token have two axes, so the last one is axis 1": [
+        "guesses = model(tokens)[:, -1].argmax(dim=1)"
+    ],
+    "a tensor of one number compares and prints like the number": ["return (guesses == answers).double().mean()"],
+    "needed for a model in float64: the cell `tokens` stops without it": [
+        "flow = (weights.mean(dim=1) + itself) / 2 @ flow"
+    ],
+    "queries and keys have one dtype, which SDPA asks for": ["return torch.softmax(scores, dim=-1).to(keys.dtype)"],
+}

@@ -137,3 +137,11 @@ def test_the_exhibits_that_one_probe_alone_finds_are_those_of_the_table():
     assert only("empty") == {"empty rows", "finfo.min twice"}
     assert only("state") == {"saved mask", "flipped in place"}
     assert only("dtype") == {"naive softmax"}
+
+
+# -- changes of the page's code that need no test, and of the solution that are as good ------------
+
+SURVIVORS = {
+    "queries and keys have one width": ["return queries @ keys.mT / keys.shape[-1] ** 0.5"],
+    "of each head only the shape is read": ["visible = torch.ones_like(scores[0, 1], dtype=torch.bool)"],
+}
