@@ -2,19 +2,13 @@ import pytest
 import torch
 
 from tests.pages.exercise import Exercise
-from tests.pages.spoil import SPOILS
 
 
 def pytest_generate_tests(metafunc):
-    """`right`, `wrong`: each answer to an exercise; `name`, `spoil`: each way to spoil its solution."""
-    if not (metafunc.cls and issubclass(metafunc.cls, Exercise)):
-        return
-    exercise = metafunc.cls
-    values = {"right": exercise.RIGHT, "wrong": exercise.WRONG}
-    if "spoil" in metafunc.fixturenames:
-        metafunc.parametrize(("name", "spoil"), SPOILS.items(), ids=SPOILS)
-    for name in values.keys() & set(metafunc.fixturenames):
-        metafunc.parametrize(name, values[name])
+    """`right`, `wrong`: each answer to an exercise."""
+    if metafunc.cls and issubclass(metafunc.cls, Exercise):
+        for name in {"right", "wrong"} & set(metafunc.fixturenames):
+            metafunc.parametrize(name, getattr(metafunc.cls, name.upper()))
 
 
 @pytest.fixture
