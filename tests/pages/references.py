@@ -1,0 +1,171 @@
+"""Classes and functions of the pages, each beside an implementation of the same that nobody here wrote.
+
+A row is a function. It is given the names of its page and a drawn case: the sizes that it asks for, each between 1 and
+its number, and `randn`, which draws float64 tensors. It gives ours, theirs, and what both are called with.
+`tests/pages/test_references.py` compares results and gradients, and asks of ours what all attention must hold to.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, TypeAlias
+
+import torch
+from hypothesis.strategies import SearchStrategy
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention as sdpa
+
+from tests.pages import properties as p
+from tests.pages.exercise import executed
+
+Page: TypeAlias = SimpleNamespace  # the names that its cells define
+Case: TypeAlias = SimpleNamespace  # its sizes, and `randn`
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Ours and theirs, what both are called with, and the module of ours, whose parameters get gradients, too."""
+
+    ours: Callable[..., Any]
+    theirs: Callable[..., Any]
+    given: Sequence[Tensor]
+    module: nn.Module | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """A function that makes pairs, the page and the cell that it takes ours from, and the sizes that it draws."""
+
+    slug: str
+    cell: str
+    sizes: dict[str, int]
+    pair: Callable[[Page, Case], Pair]
+
+    def __str__(self) -> str:
+        return f"{self.slug} {self.pair.__name__}"
+
+    def pairs(self) -> SearchStrategy[Pair]:
+        page, _ = executed(self.slug, self.cell)
+
+        def drawn(case: Case) -> Pair:
+            p.seed_modules(case.seed)
+            return self.pair(page, case)
+
+        return p.sizes(**self.sizes).map(drawn)
+
+
+ROWS: list[Row] = []
+
+
+def row(slug: str, cell: str, **sizes: int) -> Callable[[Callable[[Page, Case], Pair]], None]:
+    """Makes a row of the function below it."""
+
+    def add(pair: Callable[[Page, Case], Pair]) -> None:
+        ROWS.append(Row(slug, cell, sizes, pair))
+
+    return add
+
+
+# -- what rows share -----------------------------------------------------------------------------
+
+
+def multihead_attention(state: dict[str, Tensor], num_heads: int, *roles: Tensor, **options: Any) -> Any:
+    """`nn.MultiheadAttention` with these parameters, under its own names, as a function of queries, keys and values."""
+    width, memory_width = roles[0].shape[-1], roles[1].shape[-1]
+    bias = "in_proj_bias" in state
+    module = nn.MultiheadAttention(width, num_heads, bias=bias, kdim=memory_width, vdim=memory_width, batch_first=True)
+    return torch.func.functional_call(module, state, roles, options)
+
+
+def three_projections(weights: Sequence[Tensor], biases: Sequence[Tensor], output: nn.Linear) -> dict[str, Tensor]:
+    """The parameters of `nn.MultiheadAttention` for keys and values of another width than the queries."""
+    state = dict(zip(("q_proj_weight", "k_proj_weight", "v_proj_weight"), weights))
+    return state | {
+        "in_proj_bias": torch.cat(list(biases)),
+        "out_proj.weight": output.weight,
+        "out_proj.bias": output.bias,
+    }
+
+
+def is_real(case: Case, tokens: int) -> Tensor:
+    """True at the tokens of each text, False behind its length; the first has no pads, and none is empty."""
+    lengths = [tokens, *(1 + (case.seed + item) % tokens for item in range(1, case.B))]
+    return torch.arange(tokens) < torch.tensor(lengths)[:, None]
+
+
+# -- the table -----------------------------------------------------------------------------------
+
+
+@row("foundations/causal", "attend", T=6)
+def attend(page: Page, case: Case) -> Pair:
+    def ours(tokens: Tensor, masked: Tensor) -> Any:
+        return page.attend(tokens, masked)[0]
+
+    def theirs(tokens: Tensor, masked: Tensor) -> Any:
+        return sdpa(tokens, tokens, tokens, is_causal=True, scale=1)
+
+    return Pair(ours, theirs, [case.randn(case.T, 3), page.masked[: case.T, : case.T]])
+
+
+@row("foundations/causal", "module", B=3, T=6, E=3, D=4)
+def causal_attention(page: Page, case: Case) -> Pair:
+    ours = page.CausalAttention(case.E, case.D, context_length=6).double()
+
+    def theirs(inputs: Tensor) -> Tensor:
+        layers = ours.to_queries, ours.to_keys, ours.to_values
+        queries, keys, values = (inputs @ layer.weight.T for layer in layers)
+        return sdpa(queries, keys, values, is_causal=True)
+
+    return Pair(ours, theirs, [case.randn(case.B, case.T, case.E)], ours)
+
+
+@row("masks/padding", "attention", B=3, T=5, H=3, D=3)
+def bidirectional_attention(page: Page, case: Case) -> Pair:
+    ours = page.BidirectionalAttention(case.H * case.D, case.H).double()
+
+    def theirs(inputs: Tensor, masked: Tensor) -> Any:
+        state = {"in_proj_weight": ours.to_qkv.weight, "out_proj.weight": ours.to_output.weight}
+        options = {"key_padding_mask": masked, "average_attn_weights": False}
+        return multihead_attention(state, case.H, inputs, inputs, inputs, **options)
+
+    masked = ~is_real(case, case.T)
+    masked = masked.flip(1) if case.seed % 2 else masked  # pads on the left, or on the right
+    return Pair(ours, theirs, [case.randn(case.B, case.T, case.H * case.D), masked], ours)
+
+
+def two_lengths(case: Case) -> tuple[Tensor, Tensor, Tensor]:
+    """Inputs, and a memory of another length and width, with its mask."""
+    memory = case.randn(case.B, case.Tk, case.H * case.D + case.wider)
+    return case.randn(case.B, case.Tq, case.H * case.D), memory, is_real(case, case.Tk)
+
+
+@row("cross/cross-attention", "class", B=3, H=2, Tq=4, Tk=6, D=3, wider=4)
+def cross_attention(page: Page, case: Case) -> Pair:
+    width = case.H * case.D
+    ours = page.CrossAttention(width, width + case.wider, case.H).double()
+
+    def theirs(inputs: Tensor, memory: Tensor, is_real: Tensor) -> Any:
+        layers = ours.to_queries, ours.to_keys, ours.to_values
+        weights, biases = [layer.weight for layer in layers], [layer.bias for layer in layers]
+        options = {"key_padding_mask": ~is_real, "average_attn_weights": False}
+        state = three_projections(weights, biases, ours.to_output)
+        return multihead_attention(state, case.H, inputs, memory, memory, **options)
+
+    return Pair(ours, theirs, two_lengths(case), ours)
+
+
+@row("cross/cross-attention", "fused", B=3, H=2, Tq=4, Tk=6, D=3, wider=4)
+def fused_cross_attention(page: Page, case: Case) -> Pair:
+    width = case.H * case.D
+    module = page.FusedCrossAttention(width, width + case.wider, case.H).double()
+
+    def ours(inputs: Tensor, memory: Tensor, is_real: Tensor) -> Any:
+        return module(inputs, module.project(memory), is_real)
+
+    def theirs(inputs: Tensor, memory: Tensor, is_real: Tensor) -> Any:
+        weights = module.to_queries.weight, *module.to_kv.weight.chunk(2)
+        biases = module.to_queries.bias, module.to_kv.bias
+        state = three_projections(weights, biases, module.to_output)
+        return multihead_attention(state, case.H, inputs, memory, memory, key_padding_mask=~is_real)[0]
+
+    return Pair(ours, theirs, two_lengths(case), module)
