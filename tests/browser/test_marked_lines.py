@@ -1,4 +1,6 @@
-"""The wrong line of a cell and the right one are seen, heard and printed, and copied as every other."""
+"""The wrong line of a cell, the right one and new ones are seen, heard and printed, and copied as every other."""
+
+import re
 
 import pytest
 
@@ -6,6 +8,8 @@ from tests.browser import site
 from tests.browser.test_accessibility import COLOURS, FAULTS, faults
 from tests.browser.test_outputs import SCHEMES
 from tools.cells.source import program
+
+SIGNS = {"wrong": "✗", "right": "✓", "new": "+"}
 
 # Of each line: its sign, whether that stands left of all code, and whether paper shows its tint, in the whole width.
 SEEN = """lines => lines.map(line => {
@@ -20,23 +24,25 @@ SEEN = """lines => lines.map(line => {
 })"""
 
 
+@pytest.mark.parametrize(("slug", "name"), [("foundations/scale", "twice"), ("cache/grouped", "attention")])
 @pytest.mark.parametrize(("language", "scheme"), [("en", "light"), ("it", "dark"), ("zh", "print of a dark screen")])
-def test_the_wrong_line_and_the_right_one_are_seen_heard_and_copied(tab, language, scheme):
-    page, words = site.Page(language, "foundations/scale"), site.LANGUAGES[language].extra["text"]
-    [(number, cell)] = [(number, cell) for number, cell in enumerate(page.cells) if cell.name == "twice"]
+def test_wrong_right_and_new_lines_are_seen_heard_and_copied(tab, language, scheme, slug, name):
+    page, words = site.Page(language, slug), site.LANGUAGES[language].extra["text"]
+    [(number, cell)] = [(number, cell) for number, cell in enumerate(page.cells) if cell.name == name]
+    marked = sorted((line, kind) for kind, lines in cell.marks.items() for line in lines)
     tab.page.emulate_media(**SCHEMES[scheme])
     opened = tab.open(page.path)
-    code = opened.locator("#cell-twice code")
+    code = opened.locator(f"#cell-{name} code")
 
     marks = code.locator("mark")
-    assert marks.evaluate_all(SEEN) == [["wrong", "✗", True, True, True], ["right", "✓", True, True, True]]
-    assert faults(opened, FAULTS | COLOURS, "#cell-twice") == []
+    assert marks.evaluate_all(SEEN) == [[kind, SIGNS[kind], True, True, True] for _, kind in marked]
+    assert faults(opened, FAULTS | COLOURS, f"#cell-{name}") == []
     opened.emulate_media(forced_colors="active")
     edges = marks.evaluate_all("all => all.map(mark => parseFloat(getComputedStyle(mark).borderInlineStartWidth))")
     assert min(edges) > 1
 
-    heard, lines = code.aria_snapshot().replace('"', ""), cell.code.splitlines()
-    for kind, [line] in cell.marks.items():
+    heard, lines = re.sub(r'\\?"', "", code.aria_snapshot()), cell.code.replace('"', "").splitlines()
+    for line, kind in marked:
         assert f"- mark: {words[kind]} {' '.join(lines[line - 1].split())}\n" in heard
     selected = code.evaluate("code => `${getSelection().selectAllChildren(code), getSelection()}`")
     assert selected.rstrip() == cell.code.rstrip()

@@ -33,18 +33,21 @@ def test_cells_are_read_in_order_with_their_lines(snippet):
 
 
 @pytest.mark.parametrize(
-    ("mark", "said"),
+    ("mark", "meaning"),
     [
         ("needs cuda: Triton compiles it", {"needs": "cuda", "why": "Triton compiles it"}),
         ("measures: how long it takes", {"measures": "how long it takes"}),
         ("rows and columns: a <pad>", {"rows": ("a", "<pad>"), "columns": ("a", "<pad>")}),
         ("rows: a b; columns: c; needs cuda: why", {"rows": ("a", "b"), "columns": ("c",), "why": "why"}),
-        ("wrong: y = x; right: = 1; wrong: z =", {"wrong": (2, 3), "right": (1,)}),
+        ("wrong: y = x; right: = 1; wrong: z =", {"wrong": (2, 4), "right": (1,)}),
+        ("new: x = 1; new: y = ... z = x; right: z =", {"new": (1, 2, 4), "right": (4,)}),
     ],
 )
-def test_a_cell_says_what_it_needs_and_measures_how_its_rows_are_named_and_which_lines_are_wrong(snippet, mark, said):
-    [cell] = read_cells(snippet(SETUP.replace("] -->", f"] {mark} -->", 1).replace("x = 1\n", "x = 1\ny = x\nz = x\n")))
-    assert {name: getattr(cell, name) for name in said} == said
+def test_a_first_mark_says_what_a_cell_needs_names_and_marks(snippet, mark, meaning):
+    """A run of lines, from a piece of its first to one of its last, leaves out those that are empty."""
+    text = SETUP.replace("] -->", f"] {mark} -->", 1).replace("x = 1\n", "x = 1\ny = x\n\nz = x\n")
+    [cell] = read_cells(snippet(text))
+    assert {name: getattr(cell, name) for name in meaning} == meaning
     assert cell.shared is ("needs" not in mark and "measures" not in mark)
 
 
@@ -71,8 +74,9 @@ def test_new_outputs_replace_old_ones_and_nothing_else(snippet):
 
 
 def test_cells_of_another_file_stand_in_their_place_and_belong_to_the_program(snippet, tmp_path):
+    """There no line of them is marked as new."""
     (tmp_path / "snippets").mkdir()
-    other = snippet(FILE, "snippets/masks.md")
+    other = snippet(FILE.replace("[start:show]", "[start:show] wrong: print; new: x"), "snippets/masks.md")
     path = snippet(
         f'--8<-- "masks.md:setup"\n\n--8<-- "masks.md:show"\n\n{LATER}\n{SHOW.replace("show", "own")}',
         "snippets/lab.md",
@@ -84,6 +88,7 @@ def test_cells_of_another_file_stand_in_their_place_and_belong_to_the_program(sn
         ("later", str(path), 6),
         ("own", str(path), 12),
     ]
+    assert cells[1].marks == {"wrong": (1,), "right": (), "new": ()}
     assert program(cells, cells[3]) == "x = 1\n\ny = 2\n\nprint(x)\n"
     assert "text\n5\n" in with_outputs(path, {"own": "5\n", "show": "6\n"})
     assert "6" not in with_outputs(path, {"own": "5\n", "show": "6\n"})
@@ -108,7 +113,15 @@ def test_a_cell_of_another_file_that_is_not_there_is_named_with_its_line(snippet
 MALFORMED = {
     "a mark without a space": ("--8<-- [start:show]", "--8<--[start:show]", 7, "neither a whole cell"),
     "an end of another cell": ("[end:setup]", "[end:set-up]", 1, "neither a whole cell"),
-    "a need without a reason": ("[start:show]", "[start:show] needs cuda", 7, "the mark says 'needs cuda'; it may say"),
+    "a need without a reason": ("[start:show]", "[start:show] needs cuda", 7, "is it 'needs cuda: …'?"),
+    "an unknown word": ("[start:show]", "[start:show] wrnog: print", 7, "is it 'wrong: …'?"),
+    "an unknown device": ("[start:show]", "[start:show] needs cdua: why", 7, "is it 'needs cuda: …'?"),
+    "a run from its end": (
+        "setup] -->\n```python\n",
+        "setup] new: x = ... y = -->\n```python\ny = 2\n",
+        1,
+        "'y =' stands above 'x ='; quote the first line of a run first",
+    ),
     "a line that is gone": ("[start:show]", "[start:show] wrong: print(y)", 7, "quotes 'print(y)', which no lines of"),
     "a piece of two lines": (
         "setup] -->\n```python\n",
@@ -143,10 +156,14 @@ def test_a_file_that_is_not_utf8_is_named(snippet):
 
 
 def test_includes_are_resolved(snippet, tmp_path):
-    snippet(FILE)
-    page = snippet('# P\n\n--8<-- "masks.md:setup"\n\n    --8<-- "masks.md:show"\n', "page.md")
+    """On a page that is not theirs, no line of them is marked as new."""
+    (tmp_path / "docs").mkdir()
+    snippet(FILE.replace("[start:show]", "[start:show] new: x"))
+    text = '# P\n\n--8<-- "masks.md:setup"\n\n    --8<-- "masks.md:show"\n'
+    page, own = snippet(text, "docs/page.md"), snippet(text, "docs/masks.md")
     assert [(i.line, i.slug, i.name) for i in read_includes(page)] == [(3, "masks", "setup"), (5, "masks", "show")]
-    assert [cell.name for cell in resolve(page, tmp_path)] == ["setup", "show"]
+    assert [(cell.name, cell.new) for cell in resolve(page, tmp_path)] == [("setup", ()), ("show", ())]
+    assert [(cell.name, cell.new) for cell in resolve(own, tmp_path)] == [("setup", ()), ("show", (1,))]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import symtable
 import pytest
 
 from tests.configuration import PAGES, ROOT, SLUGS
-from tools.cells.source import program, read_cells
+from tools.cells.source import Cell, program, read_cells
 from tools.languages.glossary import read_rows
 from tools.languages.markdown import Block, read
 
@@ -41,6 +41,21 @@ def test_what_is_not_folded_is_read_in_one_sitting(page):
     assert len(re.findall(r"[\w’'-]+", " ".join(said))) <= 1100
     assert sum(block.kind == "cell" for block in visible(page)) <= 9
     assert LAST in read(ROOT / f"docs/en/{page}.md").sections
+
+
+@of_a_page
+def test_a_line_that_is_marked_new_stands_on_no_page_that_this_one_builds_on(page, refuse):
+    known = {line.strip() for base in BUILDS_ON[page] for cell in cells_of(base) for line in cell.code.splitlines()}
+    refuse(
+        f"{cell.path}:{cell.fence + number}: {line.strip()!r} is marked as new and stands on a page before {page}"
+        for cell in cells_of(page)
+        for number, line in enumerate(cell.code.splitlines(), start=1)
+        if number in cell.new and line.strip() in known
+    )
+
+
+def cells_of(page: str) -> list[Cell]:
+    return read_cells(ROOT / f"snippets/{page}.md") if page in SLUGS else []
 
 
 @of_a_page

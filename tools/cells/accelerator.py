@@ -6,8 +6,8 @@ from pathlib import Path
 import torch
 
 from tools.cells.execute import Run, attempt
-from tools.cells.randomness import DISPATCH_KEYS, draw_on_the_cpu
-from tools.cells.source import Cell
+from tools.cells.randomness import draw_on_the_cpu
+from tools.cells.source import DEVICES, Cell
 
 
 def kind_of(device: str) -> str:
@@ -20,8 +20,8 @@ class Accelerator:
 
     def __init__(self, device: str):
         """`ValueError` where the device is not there, since nothing may pass unseen."""
-        if kind_of(device) not in DISPATCH_KEYS:
-            raise ValueError(f"give one of cpu, {', '.join(DISPATCH_KEYS)}")
+        if kind_of(device) not in DEVICES:
+            raise ValueError(f"give one of cpu, {', '.join(DEVICES)}")
         try:
             torch.empty(1, device=device)
         except (RuntimeError, AssertionError) as error:

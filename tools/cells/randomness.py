@@ -9,7 +9,7 @@ import warnings
 
 import torch
 
-DISPATCH_KEYS = {"cuda": "CUDA", "mps": "MPS", "xpu": "XPU", "sim": "PrivateUse1"}
+from tools.cells.source import DEVICES
 
 # The operators that draw random numbers in a kernel of their own; rand, randn_like and nn.init end in these. A test
 # compares them with what torch says of itself.
@@ -57,7 +57,7 @@ def native_dropout(inputs, p, train):
 
 def draw_on_the_cpu(device_type: str) -> torch.library.Library:
     """Replace the random kernels of a device, for as long as the returned library is kept."""
-    key = DISPATCH_KEYS[device_type]
+    key = DEVICES[device_type]
     library = torch.library.Library("aten", "IMPL")
     with warnings.catch_warnings(action="ignore"):  # PyTorch says that its own kernels are being replaced
         for name in DRAWING.split():

@@ -1,44 +1,6 @@
 """Read the cells of a snippet file, and the lines of a page that show them.
 
-A snippet file holds the cells of one page in reading order. Each stands between section marks:
-
-    <!-- --8<-- [start:leak] -->
-    ```python
-    print(weights)
-    ```
-    <!--pytest-codeblocks:expected-output-->
-    ```text
-    tensor(...)
-    ```
-    <!-- --8<-- [end:leak] -->
-
-A cell without an output is shared: every later cell of the file sees it. A cell with an output stands on its own: its
-program is every shared cell above it, then itself.
-
-A cell that the CPU cannot run says so, and why, in its first mark:
-
-    <!-- --8<-- [start:fused] needs cuda: its kernel is compiled by Triton -->
-
-It runs on that device only and stands on its own; until it has run there, it has no output.
-
-A cell of a lab whose figure shows other numbers on every machine says so, and why; it stands on its own, too:
-
-    <!-- --8<-- [start:time] measures: how long each takes here -->
-
-A file may show a cell of another, in its place among its own, by the line that a page has for it:
-
-    --8<-- "practice/capstone.md:kit"
-
-A cell that prints a matrix may name its rows and columns there, one word each, for the page to show beside it:
-
-    <!-- --8<-- [start:weights] rows and columns: Your journey starts -->
-    <!-- --8<-- [start:map] rows: because he bought; columns: weil er kaufte; needs cuda: why -->
-
-A cell that shows a bug quotes there a piece of its wrong line, and one that shows the fix a piece of the right line,
-for the page to mark it; no other line of the cell has that piece:
-
-    <!-- --8<-- [start:leak] wrong: softmax(-2) -->
-    <!-- --8<-- [start:both] wrong: softmax(-2); right: softmax(-1) -->
+How both are written, and what a first mark may say behind the name of its cell, is shown in CONTRIBUTING.md.
 """
 
 import difflib
@@ -46,8 +8,9 @@ import functools
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 OUTPUT_MARK = "<!--pytest-codeblocks:expected-output-->"
 LINES = "(?:(?!```|<!--).*\n)*"  # of a block, whose closing fence is not lost
@@ -60,7 +23,9 @@ CELL = re.compile(
 (?P<output>{LINES})```
 )?<!-- --8<-- \[end:(?P=name)\] -->|.+"""
 )
-SAYING = re.compile(r"(rows and columns|rows|columns|measures|wrong|right|needs (\w+)): (\S.*)")
+DEVICES = {"cuda": "CUDA", "mps": "MPS", "xpu": "XPU", "sim": "PrivateUse1"}  # and what torch's dispatcher calls them
+MARKED = "wrong", "right", "new"  # kinds of lines
+WORDS = *MARKED, "rows", "columns", "rows and columns", "measures", *(f"needs {device}" for device in DEVICES)
 INCLUDE = re.compile(r'( *)--8<-- "([\w/-]+)\.md:([a-z][a-z0-9-]*)"')
 Reader = Callable[[Path], str]
 
@@ -75,8 +40,8 @@ class Cell:
 
     `needs` is the device that it needs, "" where every device will do, and `why` the reason. `measures` is why its
     figures differ from machine to machine, "" where they do not. `rows` and `columns` are the names of those of the
-    matrices that it prints, where it gives them; `wrong` and `right` are the lines that the page marks, counted from 1;
-    `path` is the file in which it is written.
+    matrices that it prints, where it gives them; `wrong`, `right` and `new` are the lines that the page marks, counted
+    from 1; `path` is the file in which it is written.
     """
 
     name: str
@@ -90,10 +55,12 @@ class Cell:
     measures: str = ""
     wrong: tuple[int, ...] = ()
     right: tuple[int, ...] = ()
+    new: tuple[int, ...] = ()
     path: str = ""
 
     @property
     def shared(self) -> bool:
+        """Whether every later cell of the file sees what it defines."""
         return self.output is None and not self.stands_alone
 
     @property
@@ -107,7 +74,7 @@ class Cell:
 
     @property
     def marks(self) -> dict[str, tuple[int, ...]]:
-        return {"wrong": self.wrong, "right": self.right}
+        return {"wrong": self.wrong, "right": self.right, "new": self.new}
 
 
 @dataclass(frozen=True)
@@ -150,7 +117,7 @@ def read_cells(path: str | Path, read: Reader = read_text) -> list[Cell]:
     cells: list[Cell] = []
     for line, part in parts(path, read):
         if isinstance(part, Include):
-            cell = find(Path(folder_of(path), f"{part.slug}.md"), part.name, f"{path}:{line}", read)
+            cell = borrowed(find(Path(folder_of(path), f"{part.slug}.md"), part.name, f"{path}:{line}", read))
         else:
             cell = part
         if cell.name in (other.name for other in cells):
@@ -159,60 +126,77 @@ def read_cells(path: str | Path, read: Reader = read_text) -> list[Cell]:
     return cells
 
 
-def parts(path: str | Path, read: Reader = read_text) -> tuple[tuple[int, "Cell | Include"], ...]:
+def parts(path: str | Path, read: Reader = read_text) -> tuple[tuple[int, Cell | Include], ...]:
     """The cells that are written in a snippet file, and the lines that show cells of others, each with its line."""
     return parts_of(path, read(Path(path)))
 
 
 @functools.cache
-def parts_of(path, text):
-    found = []
-    for match in CELL.finditer(text):
-        line = text.count("\n", 0, match.start()) + 1
-        if match["name"]:
-            said = said_by(match["mark"], match["code"], f"{path}:{line}")
-            cell = Cell(match["name"], match["code"], match["output"], line + 1, path=str(path), **said)
-            found.append((line, cell))
-        elif include := INCLUDE.fullmatch(match[0]):
-            found.append((line, Include(line, include[2], include[3])))
-        else:
-            raise SourceError(
-                f"{path}:{line}: here begins neither a whole cell, as tools/cells/source.py shows one, "
-                f"nor a line that shows a cell of another file: {match[0]!r}"
-            )
-    return tuple(found)
+def parts_of(path: str | Path, text: str) -> tuple[tuple[int, Cell | Include], ...]:
+    """The parts of a snippet file with this text."""
+    lines = ((text.count("\n", 0, match.start()) + 1, match) for match in CELL.finditer(text))
+    return tuple((line, part_of(match, path, line)) for line, match in lines)
 
 
-def said_by(mark, code, where):
+def part_of(match: re.Match[str], path: str | Path, line: int) -> Cell | Include:
+    """The cell that is written at a line of a snippet file, or the line that shows one of another file."""
+    if match["name"]:
+        told = meaning(match["mark"], match["code"], f"{path}:{line}")
+        return Cell(match["name"], match["code"], match["output"], line + 1, path=str(path), **told)
+    if include := INCLUDE.fullmatch(match[0]):
+        return Include(line, include[2], include[3])
+    raise SourceError(
+        f"{path}:{line}: here begins neither a whole cell, as CONTRIBUTING.md shows one, "
+        f"nor a line that shows a cell of another file: {match[0]!r}"
+    )
+
+
+def meaning(mark: str | None, code: str, where: str) -> dict[str, Any]:
     """What a first mark says behind the name, as arguments of `Cell`."""
-    said = {}
-    for saying in mark.split("; ") if mark else []:
-        if not (match := SAYING.fullmatch(saying)):
-            raise SourceError(
-                f"{where}: the mark says {saying!r}; it may say 'needs cuda: why', 'measures: why', 'rows: a b', "
-                "'columns: c d', 'rows and columns: a b', 'wrong: a piece of a line' or 'right: a piece of a line', "
-                "with '; ' between them"
-            )
-        if match[2]:
-            said |= {"needs": match[2], "why": match[3]}
-        elif match[1] == "measures":
-            said["measures"] = match[3]
-        elif match[1] in ("wrong", "right"):
-            said[match[1]] = (*said.get(match[1], ()), line_with(match[3], code, where))
+    arguments: dict[str, Any] = {}
+    for part in mark.split("; ") if mark else []:
+        word, content = word_and_content(part, where)
+        if word in MARKED:
+            arguments[word] = (*arguments.get(word, ()), *lines_with(content, code, where))
+        elif word.startswith("needs"):
+            arguments |= {"needs": word.removeprefix("needs "), "why": content}
+        elif word == "measures":
+            arguments["measures"] = content
         else:
-            said |= dict.fromkeys(match[1].split(" and "), tuple(match[3].split()))
-    return said
+            arguments |= dict.fromkeys(word.split(" and "), tuple(content.split()))
+    return arguments
 
 
-def line_with(piece, code, where):
-    """The number of the line of a cell that has this piece; `SourceError` where it is not exactly one."""
-    found = [number for number, line in enumerate(split_lines(code), start=1) if piece in line]
-    if len(found) != 1:
+def word_and_content(part: str, where: str) -> tuple[str, str]:
+    """A part of a mark, `wrong: softmax(-2)`, cut in two; `SourceError` for a word that no mark has, or alone."""
+    word, _, content = part.partition(": ")
+    if word not in WORDS or not content.strip():
+        known = [f"{name}: …" for name in WORDS]
         raise SourceError(
-            f"{where}: the mark quotes {piece!r}, which {len(found) or 'no'} lines of the cell have; "
+            f"{where}: the mark says {part!r}; CONTRIBUTING.md has an example of each word: "
+            f"{', '.join(known)}{nearest(f'{word}: …', known)}"
+        )
+    return word, content
+
+
+def lines_with(quote: str, code: str, where: str) -> list[int]:
+    """The numbers of the lines that a mark quotes: by a piece of one, or of the first and the last, ` ... ` between."""
+    first, _, last = quote.partition(" ... ")
+    numbers = range(line_with(first, code, where), line_with(last or first, code, where) + 1)
+    if not numbers:
+        raise SourceError(f"{where}: {last!r} stands above {first!r}; quote the first line of a run first")
+    return [number for number in numbers if split_lines(code)[number - 1]]
+
+
+def line_with(piece: str, code: str, where: str) -> int:
+    """The number of the line of a cell that has this piece; `SourceError` where it is not exactly one."""
+    numbers = [number for number, line in enumerate(split_lines(code), start=1) if piece in line]
+    if len(numbers) != 1:
+        raise SourceError(
+            f"{where}: the mark quotes {piece!r}, which {len(numbers) or 'no'} lines of the cell have; "
             "quote a piece that the line to be marked alone has"
         )
-    return found[0]
+    return numbers[0]
 
 
 def program_cells(cells: Sequence[Cell], cell: Cell) -> list[Cell]:
@@ -255,13 +239,14 @@ def read_includes(page: str | Path, read: Reader = read_text) -> list[Include]:
 
 def resolve(page: str | Path, snippets: str | Path, read: Reader = read_text) -> list[Cell]:
     """The cells that a page shows, in order; `SourceError` names an include whose file or cell is not there."""
-    return [
-        find(Path(snippets, f"{include.slug}.md"), include.name, f"{page}:{include.line}", read)
-        for include in read_includes(page, read)
-    ]
+    cells = []
+    for include in read_includes(page, read):
+        cell = find(Path(snippets, f"{include.slug}.md"), include.name, f"{page}:{include.line}", read)
+        cells.append(cell if Path(page).match(f"{include.slug}.md") else borrowed(cell))
+    return cells
 
 
-def find(path, name, where, read):
+def find(path: Path, name: str, where: str, read: Reader) -> Cell:
     """The cell `name` that is written in a snippet file; `SourceError` says `where` it is asked for in vain."""
     if not path.is_file():
         raise SourceError(f"{where}: there is no file {path}")
@@ -269,6 +254,11 @@ def find(path, name, where, read):
     if name not in cells:
         raise SourceError(f"{where}: {path} has no cell {name!r}{nearest(name, cells)}")
     return cells[name]
+
+
+def borrowed(cell: Cell) -> Cell:
+    """A cell on a page that is not its own, where no line of it is new."""
+    return replace(cell, new=())
 
 
 def nearest(asked: str, known: Iterable[str]) -> str:
@@ -283,10 +273,10 @@ def with_outputs(path: str | Path, outputs: dict[str, str]) -> str:
     `SourceError` for an output that a page cannot show, such as one without a line break at its end or with a fence.
     """
 
-    def renewed(match):
+    def renewed(match: re.Match[str]) -> str:
         name, code = match["name"], match["code"]
         if name not in outputs:
-            return match[0]
+            return str(match[0])
         if not outputs[name].endswith("\n") or re.search("^(```|<!--)|[^\n -~]", outputs[name], re.M):
             raise SourceError(
                 f"{path}: a page cannot show what the cell {name!r} prints: {outputs[name]!r}; "
