@@ -1,5 +1,6 @@
 """A record counts a cell as verified only while its program and its output are the recorded ones."""
 
+import errno
 import multiprocessing
 import time
 from pathlib import Path
@@ -71,6 +72,19 @@ def test_a_file_is_whole_after_a_kill(tmp_path):
     child.kill()
     child.join()
     assert path.read_text() == "before"
+
+
+def test_a_full_disk_leaves_the_old_file_and_no_other_and_is_said_in_a_sentence(tmp_path, monkeypatch):
+    def fill(path, text, **_):
+        path.write_bytes(text.encode()[:2])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    path = tmp_path / "page.md"
+    path.write_text("before")
+    monkeypatch.setattr(Path, "write_text", fill)
+    with pytest.raises(SourceError, match=f"^{path}: it is as it was, .*: No space left on device$"):
+        write_atomically(path, "after")
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("page.md", "before")]
 
 
 def add_slowly(path, slug):

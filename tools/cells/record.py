@@ -6,6 +6,7 @@
 A page may call a cell verified only while its digest is still the recorded one.
 """
 
+import contextlib
 import datetime
 import json
 import re
@@ -52,11 +53,16 @@ def write_record(path: str | Path, pages: dict[str, dict]) -> None:
 
 
 def write_atomically(path: str | Path, text: str) -> None:
-    """Replace a file by one rename, so that a crash or a full disk leaves the old one."""
+    """Replace a file by one rename, so that a crash or a full disk leaves the old one; `SourceError` names it then."""
     fresh = Path(path).with_name(f".{Path(path).name}.new")
-    fresh.parent.mkdir(parents=True, exist_ok=True)
-    fresh.write_text(text, encoding="utf-8", newline="\n")
-    fresh.replace(path)
+    try:
+        fresh.parent.mkdir(parents=True, exist_ok=True)
+        fresh.write_text(text, encoding="utf-8", newline="\n")
+        fresh.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            fresh.unlink()
+        raise SourceError(f"{path}: it is as it was, since nothing can be written there: {error.strerror}") from None
 
 
 def still_verified(page: Mapping | None, cells: Sequence[Cell], device: str) -> list[Cell]:
