@@ -7,6 +7,7 @@ import shutil
 import sys
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import nox
 
@@ -27,7 +28,7 @@ torch = nox.session(venv_backend="none", requires=["torch-env"])
 browser = nox.session(venv_backend="none", requires=["browser-env", "torch-env"])
 
 
-def run(session, environment, module, *arguments, **options):
+def run(session: nox.Session, environment: str, module: str, *arguments: str, **options: Any) -> None:
     """Run a Python module in one of the two environments."""
     folder = session.env_dir.parent / environment
     python = folder / "Scripts/python.exe" if os.name == "nt" else folder / "bin/python"
@@ -35,7 +36,7 @@ def run(session, environment, module, *arguments, **options):
 
 
 @site
-def serve(session):
+def serve(session: nox.Session) -> None:
     """Serve the English site at 127.0.0.1:8000 with live reload; `-- --lang zh`, `-- --lang all`, `-- -a HOST:PORT`."""
     parser = argparse.ArgumentParser(prog="nox -s serve --", add_help=False)
     parser.add_argument("--lang", default="en")
@@ -46,19 +47,19 @@ def serve(session):
 
 
 @site
-def docs(session):
+def docs(session: nox.Session) -> None:
     """Build the site into site/; a warning is an error."""
     run(session, "site-env", "mkdocs", "build", "--strict", *session.posargs, env=QUIET)
 
 
 @site
-def translations(session):
+def translations(session: nox.Session) -> None:
     """List what translations lack; `-- --accept masks/padding --lang it` records that one says the same."""
     run(session, "site-env", "tools.languages.freshness", *session.posargs)
 
 
 @browser
-def tests(session):
+def tests(session: nox.Session) -> None:
     """All tests: lint, cells, page tests, structure, the built site in a browser."""
     if session.posargs:
         session.error("tests runs everything and takes no arguments; for a part: nox -s cells -- tests/structure")
@@ -68,14 +69,14 @@ def tests(session):
 
 
 @torch
-def cells(session):
+def cells(session: nox.Session) -> None:
     """Run the cells: all, or `-- masks/padding`; or what you name to pytest, such as `-- tests/structure`."""
     pages = {name: f"snippets/{name}.md" for name in session.posargs if Path(f"snippets/{name}.md").is_file()}
     run(session, "torch-env", "pytest", *([pages.get(name, name) for name in session.posargs] or ["snippets"]))
 
 
 @torch
-def update(session):
+def update(session: nox.Session) -> None:
     """Write all that is generated, of all pages or `-- masks/padding`: outputs, record, notebooks, figures."""
     files = named(session) or sorted(path.as_posix() for path in Path("snippets").rglob("*.md"))
     run(session, "torch-env", "pytest", "--update", "--record", *files)
@@ -85,33 +86,33 @@ def update(session):
 
 
 @torch
-def gpu(session):
+def gpu(session: nox.Session) -> None:
     """Run cells, page tests and random-number cases on CUDA and record them; fails where there is no CUDA device."""
     cases = session.posargs or ["snippets", "tests/device", "tests/pages"]
     run(session, "torch-env", "pytest", "--device", "cuda", "--record", *cases)
 
 
 @torch
-def sim(session):
+def sim(session: nox.Session) -> None:
     """Run every cell and the random-number cases on the pretend accelerator; `nox -s tests` runs three pages."""
     run_tests(session, "--device", "sim", "tests/device", "snippets")
 
 
 @torch
-def lint(session):
+def lint(session: nox.Session) -> None:
     """Run ruff on our Python and on the code inside the cells, and mypy; `-- --fix` repairs what it can."""
     check_style(session, *session.posargs)
 
 
 @torch
-def mutants(session):
+def mutants(session: nox.Session) -> None:
     """Break the code of pages in small ways and print what no test notices: all, or `-- masks/padding`."""
     named(session)
     run(session, "torch-env", "tests.pages.mutants", *session.posargs, env=ONE_THREAD)
 
 
 @browser
-def standards(session):
+def standards(session: nox.Session) -> None:
     """Ask the Nu validator and Lighthouse, which it installs with npm, what they think of the built site."""
     wheels = nox.project.dependency_groups(PROJECT, "standards")
     run(session, "torch-env", "pip", "install", "--quiet", *wheels, "-c", "constraints.txt")
@@ -119,24 +120,24 @@ def standards(session):
 
 
 @browser
-def bench(session):
+def bench(session: nox.Session) -> None:
     """Print the sizes of the house, what a visit and a build take, and what a page costs the tests."""
     run(session, "torch-env", "tests.bench")
 
 
-def check_style(session, *options):
+def check_style(session: nox.Session, *options: str) -> None:
     run(session, "torch-env", "ruff", "check", *options)
     run(session, "torch-env", "ruff", "format", *([] if options else ["--check"]))
     run(session, "torch-env", "tools.cells.lint")
     run(session, "torch-env", "mypy")
 
 
-def run_tests(session, *arguments):
+def run_tests(session: nox.Session, *arguments: str) -> None:
     workers = 1 + (os.cpu_count() or 1)  # one more than processors, since browsers wait
     run(session, "torch-env", "pytest", "-n", str(workers), "--dist", "worksteal", *arguments, env=ONE_THREAD)
 
 
-def named(session):
+def named(session: nox.Session) -> list[str]:
     """The snippet files of the pages that are named."""
     files = [Path("snippets", f"{slug}.md") for slug in session.posargs]
     if missing := next((file for file in files if not file.is_file()), None):
@@ -148,25 +149,25 @@ def named(session):
 
 
 @nox.session(name="site-env", default=False)
-def site_env(session):
+def site_env(session: nox.Session) -> None:
     """(internal) The environment of serve and docs, without torch."""
     session.install(*nox.project.dependency_groups(PROJECT, "docs"), "-c", "constraints.txt")
 
 
 @nox.session(name="browser-env", venv_backend="virtualenv", default=False)
-def browser_env(session):
+def browser_env(session: nox.Session) -> None:
     """(internal) A browser and a Chinese font for the tests, or one sentence that says what to install."""
     session.run("python", "-m", "tests.browser.machine")
 
 
 @nox.session(name="torch-env", default=False)
-def torch_env(session):
+def torch_env(session: nox.Session) -> None:
     """(internal) The environment of all other sessions, with torch."""
     groups = nox.project.dependency_groups(PROJECT, "docs", "tests", "labs", "lint")
     session.install(*groups, "-c", "constraints.txt", *small_torch(session))
 
 
-def small_torch(session):
+def small_torch(session: nox.Session) -> list[str]:
     """On Linux without an NVIDIA driver: pip's option for the CPU build of torch, where its index answers."""
     installed = any(Path(session.virtualenv.location).glob("lib/*/site-packages/torch"))
     if installed or sys.platform != "linux" or shutil.which("nvidia-smi"):
