@@ -9,6 +9,7 @@ import json
 import math
 import re
 import warnings
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +25,23 @@ from tools.figures.shape_tracer import shape_tracer
 
 FOLDER = Path("verified/explorers")
 INNERMOST = re.compile(r"(?<=\[)\n[^][{}]*(?=\])")
-SHOWN = yaml.safe_load(read_text(Path(__file__).with_suffix(".yml")))
-PAINTER, QUERY, METER = (SHOWN[name] for name in ("mask-painter", "one-query", "leak-meter"))
+State = Mapping[str, str]  # what the controls of a figure say
+Numbers = dict[str, Any]  # what a figure is given
 
 
-def states(shown):
+@functools.cache
+def settings(name: str) -> dict[str, Any]:
+    """What explorers.yml says of an explorer."""
+    explorers: dict[str, dict[str, Any]] = yaml.safe_load(read_text(Path(__file__).with_suffix(".yml")))
+    return explorers[name]
+
+
+def states(name: str) -> list[State]:
     """The states of an explorer, the first one first."""
-    return [shown["first"] | chosen for chosen in ({}, *shown["others"])]
+    return [settings(name)["first"] | others for others in ({}, *settings(name)["others"])]
 
 
-def numbers(tensor):
+def numbers(tensor: torch.Tensor) -> Any:
     """A tensor as lists, its numbers with the nine digits that tell one float32 from the next."""
     if tensor.dim():
         return [numbers(row) for row in tensor]
@@ -42,39 +50,60 @@ def numbers(tensor):
 
 # --- the mask painter -----------------------------------------------------------------------------
 
-TOKENS = torch.tensor(PAINTER["tokens"])
-SCORES = TOKENS @ TOKENS.T
-T, D = TOKENS.shape
 
-
-def mask_painter():
+def mask_painter() -> Numbers:
     """The scores of six tokens, masks of every kind, and what the calls of several libraries make of them."""
-    cases = [painted(state) for state in states(PAINTER)]
-    shown = {"words": PAINTER["words"], "scores": numbers(SCORES)}
-    shown |= {name: PAINTER[name] for name in ("entries", "reasons")}
-    return {**shown, "libraries": [called(library, cases) for library in PAINTER["libraries"]], "cases": cases}
+    painter, cases = settings("mask-painter"), [painted(state) for state in states("mask-painter")]
+    libraries = [called(library, cases) for library in painter["libraries"]]
+    named = {name: painter[name] for name in ("words", "entries", "reasons")}
+    return {**named, "scores": numbers(tokens() @ tokens().T), "libraries": libraries, "cases": cases}
 
 
-def painted(state):
+def tokens() -> torch.Tensor:
+    """The vectors of the words, which are queries, keys and values."""
+    return torch.tensor(settings("mask-painter")["tokens"])
+
+
+def painted(state: State) -> Numbers:
     """The mask of a state with its code, and what the chosen call makes of the scores."""
-    [library] = (library for library in PAINTER["libraries"] if library["name"] == state["library"])
-    masked = run(masking(state))["masked"]
+    libraries = {library["name"]: library for library in settings("mask-painter")["libraries"]}
+    library, code = libraries[state["library"]], masking(state)
+    masked = run(code)["masked"]
     weights, output = attend(library, masked)
-    found = {"visible": (~masked).int().tolist(), "weights": numbers(weights), "output": numbers(output)}
-    code = f"{masking(state)}\n{library['code']}"
-    return {"state": state, "code": code, "sums": numbers(weights.sum(dim=-1)), **found}
+    case = {"state": state, "code": f"{code}\n{library['code']}", "sums": numbers(weights.sum(dim=-1))}
+    return case | {"visible": (~masked).int().tolist(), "weights": numbers(weights), "output": numbers(output)}
 
 
-def attend(library, masked):
+def attend(library: Mapping[str, Any], masked: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """The weights and the contexts of a call. Few calls return their weights; all of them weigh an identity matrix."""
-    columns = torch.eye(T).split(D, dim=1)
-    calls = (run(library["code"], masked, library["axes"], values) for values in (*columns, TOKENS))
+    inputs, axes = tokens(), (None,) * library["axes"]
+    T, D = inputs.shape
+    known = {
+        "T": T,
+        "masked": masked,
+        "scores": inputs @ inputs.T,
+        "mha": identity(D),
+        "flex_attention": flex_attention,
+    }
+    known |= {"create_block_mask": functools.partial(create_block_mask, device="cpu")}
+    known |= {"queries": inputs[axes] * D**0.5, "keys": inputs[axes]}  # the libraries divide by the root of D
+    values = (*torch.eye(T).split(D, dim=1), inputs)
+    calls = (run(library["code"], values=part[axes], **known) for part in values)
     *weights, context = (call["context"].view(T, D) for call in calls)
     return torch.cat(weights, dim=1), context
 
 
-def masking(state):
+def identity(width: int) -> nn.MultiheadAttention:
+    """A module that changes nothing before it attends, nor after."""
+    mha = nn.MultiheadAttention(width, num_heads=1, bias=False, batch_first=True).requires_grad_(False)
+    eye = torch.eye(width)
+    mha.load_state_dict({"in_proj_weight": eye.repeat(3, 1), "out_proj.weight": eye})
+    return mha
+
+
+def masking(state: State) -> str:
     """The code of a mask that is True where a key is hidden."""
+    T = len(tokens())
     if state["pattern"] == "hand":
         masked = [1 - int(bit) for bit in f"{int(state['cells'], 16):036b}"]
         rows = "".join(f"    {masked[start : start + T]},\n" for start in range(0, T * T, T))
@@ -82,12 +111,13 @@ def masking(state):
     chosen = [state["pattern"], *(["documents"] if state["documents"] != "1" else [])]
     chosen += [state["side"]] if state["pads"] != "0" else []
     values = {**state, "share": T // int(state["documents"])}
-    lines = [line.format(**values) for name in chosen for line in PAINTER["reasons"].get(name, [])]
+    reasons = settings("mask-painter")["reasons"]
+    lines = [line.format(**values) for name in chosen for line in reasons.get(name, [])]
     first = f"T = {T}\nplaces = torch.arange(T)\nmasked = torch.zeros(T, T, dtype=torch.bool)"
     return "\n".join([first, *(f"masked = masked | ({line})" for line in lines)])
 
 
-def called(library, cases):
+def called(library: Mapping[str, Any], cases: Sequence[Numbers]) -> Numbers:
     """A library as the figure shows it, with the one weight that it gives where a row has no key at all."""
     own = [case for case in cases if case["state"]["library"] == library["name"]]
     rows = [row for case in own for row, keys in zip(case["weights"], case["visible"]) if not any(keys)]
@@ -95,29 +125,23 @@ def called(library, cases):
     return {name: library[name] for name in ("name", "label", "says", "code")} | {"empty": float(weight)}
 
 
-def run(code, masked=None, axes=0, values=TOKENS):
-    """The names that a piece of code leaves; it finds a mask, scores, and roles with as many more axes."""
-    mha = nn.MultiheadAttention(D, num_heads=1, bias=False, batch_first=True).requires_grad_(False)
-    eye = torch.eye(D)
-    mha.load_state_dict({"in_proj_weight": eye.repeat(3, 1), "out_proj.weight": eye})
-    known = {"torch": torch, "F": F, "T": T, "mha": mha, "masked": masked, "scores": SCORES}
-    known |= {"queries": TOKENS[(None,) * axes] * D**0.5}  # the libraries divide by the root of D
-    known |= {"keys": TOKENS[(None,) * axes], "values": values[(None,) * axes]}
-    known |= {"create_block_mask": functools.partial(create_block_mask, device="cpu"), "flex_attention": flex_attention}
+def run(code: str, **names: Any) -> dict[str, Any]:
+    """The names that a piece of code leaves, which finds these."""
+    names |= {"torch": torch, "F": F}
     with warnings.catch_warnings(action="ignore"):  # FlexAttention wants to be compiled
-        exec(code, known)
-    return known
+        exec(code, names)
+    return names
 
 
 # --- one query ------------------------------------------------------------------------------------
 
 
-def one_query():
+def one_query() -> Numbers:
     """A query and five keys in the plane, which are the values, too."""
-    return {"cases": [{"state": state, **attended(state)} for state in states(QUERY)]}
+    return {"cases": [{"state": state, **attended(state)} for state in states("one-query")]}
 
 
-def attended(state):
+def attended(state: State) -> Numbers:
     """The numbers on the way from a query to its context."""
     points = [[float(state[f"{name}{axis}"]) for axis in "xy"] for name in ("q", "k0", "k1", "k2", "k3", "k4")]
     query, keys = torch.tensor(points).split([1, 5])
@@ -126,85 +150,85 @@ def attended(state):
     scaled = scores / temperature
     weights = torch.softmax(scaled, dim=-1)
     entropy = torch.special.entr(weights).sum()
-    found = {"temperature": temperature, "scores": scores, "scaled": scaled, "weights": weights}
-    found |= {"context": weights @ keys, "entropy": entropy, "equals": entropy.exp()}
-    return {name: numbers(tensor) for name, tensor in found.items()}
+    way = {"temperature": temperature, "scores": scores, "scaled": scaled, "weights": weights}
+    way |= {"context": weights @ keys, "entropy": entropy, "equals": entropy.exp()}
+    return {name: numbers(tensor) for name, tensor in way.items()}
 
 
 # --- the leak meter -------------------------------------------------------------------------------
 
 NUDGED = {"causal": "causal-5", "padding": "padding-3"}  # what a figure begins with on the page of a call
+Build = Callable[..., nn.Module]  # it makes a module of the museum
 
 
 @functools.cache
-def names_of(slug):
+def names_of(slug: str) -> dict[str, Any]:
     """What the shared cells of a page define."""
-    names = {}
-    for cell in read_cells(Path(f"snippets/{slug}.md")):
-        if cell.shared:
-            exec(cell.code, names)
+    names: dict[str, Any] = {}
+    exec("\n".join(cell.code for cell in read_cells(Path(f"snippets/{slug}.md")) if cell.shared), names)
     return names
 
 
-def leak_meter():
+def leak_meter() -> Numbers:
     """How far each row moves in four calls, for the right module and for each bug of the museum, and who notices."""
-    page, bugs = names_of("practice/museum"), {}
-    page["exhibit"] = lambda bug, *bases, **methods: bugs.update({bug: (bases, methods)})
-    right = measured(page, "none")
-    cases = [right | {"state": {"bug": "none", "token": token}} for token in NUDGED.values()]
+    page = names_of("practice/museum")
+    broken: dict[str, Build] = {}
+
+    def exhibit(bug: str, base: type[nn.Module] = page["Pieces"], **methods: Callable[..., Any]) -> None:
+        broken[bug] = type("Broken", (base,), methods)
+
+    page["exhibit"] = exhibit
+    right = {"room": 0, "probes": "", **moved(page, page["Pieces"])}
+    cases = [{"state": {"bug": "none", "token": token}, **right} for token in NUDGED.values()]
     rooms = [cell for cell in read_cells(Path("snippets/practice/museum.md")) if cell.name.startswith("room-")]
     for number, room in enumerate(rooms, start=1):
         exec(room.code, page)
-        for line in room.output.splitlines():
+        for line in (room.output or "").splitlines():
             bug = line[:16].strip()
             _, probes = line[16:].split(maxsplit=1)
-            cases.append(measured(page, bug, bugs[bug], number, probes))
-    return {"meters": METER["meters"], "rooms": [room.name for room in rooms], "cases": cases}
+            state = {"bug": bug, "token": NUDGED["causal"]}
+            cases.append({"state": state, "room": number, "probes": probes, **moved(page, broken[bug])})
+    return {"meters": settings("leak-meter")["meters"], "rooms": [room.name for room in rooms], "cases": cases}
 
 
-def measured(page, bug, replaced=((), {}), room=0, probes=""):
-    state = {"bug": bug, "token": NUDGED["causal"]}
-    bases, methods = replaced
-    found = moved(page, type("Broken", bases or (page["Pieces"],), methods))
-    return {"state": state, "room": room, "probes": probes, **found}
-
-
-def moved(page, build):
+def moved(page: Mapping[str, Any], build: Build) -> Numbers:
     """What the `moves` of the museum finds in the first item of a batch; nothing where the call raises."""
+    rows: Numbers = {}
+    for name, (attend, inputs) in calls(page, build).items():
+        try:
+            rows[name] = numbers(page["moves"](attend, inputs)[0])
+        except RuntimeError:
+            rows[name] = None
+    return rows
+
+
+def calls(page: Mapping[str, Any], build: Build) -> dict[str, tuple[Callable[..., Any], torch.Tensor]]:
+    """Four calls of modules, each with a mask of its own, which a bug may change, and the tokens that are nudged."""
     causal, padding = names_of("foundations/causal"), names_of("masks/padding")
     eye, heads = torch.eye(3), padding["attention"]
     # `attend` of the page on causal masks does not divide by the root of D.
     one = with_matrices(build(width=3, num_heads=1, causal=True, bias=False), eye * 3**0.5, eye, eye, eye)
     two = with_matrices(build(width=8, num_heads=2, bias=False), *heads.to_qkv.weight.chunk(3), heads.to_output.weight)
+    padded, masked = padding["embedding"][padding["ids"][:1]], padding["masked"][:1]
     real = torch.tensor([[True, True, False]])
     module, inputs, _ = page["setup"](build, causal=True)
     cross, others, memory = page["setup"](build, memory_width=12)
-    calls = {
+    return {
         "causal": (lambda tokens: one(tokens)[0], causal["inputs"][None]),
-        "padding": (
-            lambda tokens: two(tokens, is_real=~padding["masked"][:1])[0],
-            padding["embedding"][padding["ids"][:1]],
-        ),
+        "padding": (lambda tokens: two(tokens, is_real=~masked)[0], padded),
         "cross": (lambda tokens: cross(others[:1, :4], tokens, real.clone())[0], memory[:1, :3]),
         "cache": (lambda tokens: in_steps(module, page["Cache"](4), tokens), inputs[:1, :4]),
     }
-    found = {}
-    for name, (attend, tokens) in calls.items():
-        try:
-            found[name] = numbers(page["moves"](attend, tokens)[0])
-        except RuntimeError:
-            found[name] = None
-    return found
 
 
-def with_matrices(module, *matrices):
+def with_matrices(module: nn.Module, *matrices: torch.Tensor) -> nn.Module:
     """The module with matrices of a page in place of its own."""
     for parameter, matrix in zip(module.parameters(), matrices, strict=True):
         parameter.data = matrix
     return module.eval()
 
 
-def in_steps(module, cache, tokens):
+def in_steps(module: nn.Module, cache: Any, tokens: torch.Tensor) -> torch.Tensor:
     """The outputs for two tokens at a time, with what the steps before have left in the cache."""
     return torch.cat([module(chunk, cache=cache)[0] for chunk in tokens.split(2, dim=1)], dim=1)
 
@@ -230,7 +254,7 @@ def same(one: Any, other: Any) -> bool:
         return isinstance(other, list | tuple) and len(one) == len(other) and all(map(same, one, other))
     if isinstance(one, float) and isinstance(other, float):
         return math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-6) or (math.isnan(one) and math.isnan(other))
-    return one == other
+    return bool(one == other)
 
 
 def stored(name: str) -> dict[str, Any]:
@@ -239,16 +263,14 @@ def stored(name: str) -> dict[str, Any]:
     return json.loads(read_text(path)) if path.is_file() else {}
 
 
-def on_one_line(found):
-    return re.sub(r"\n *", " ", found[0]).strip()
-
-
 def main() -> None:
+    """Write the numbers of each explorer where they are not those that are stored."""
     for name in EXPLORERS:
         numbers = golden(name)
         if not same(numbers, stored(name)):
             text = json.dumps(numbers, ensure_ascii=False, indent=1)
-            write_atomically(FOLDER / f"{name}.json", INNERMOST.sub(on_one_line, text) + "\n")
+            text = INNERMOST.sub(lambda row: re.sub(r"\n *", " ", row[0]).strip(), text)
+            write_atomically(FOLDER / f"{name}.json", f"{text}\n")
 
 
 if __name__ == "__main__":

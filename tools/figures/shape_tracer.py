@@ -28,9 +28,9 @@ def steps_of(lines: str) -> list[list[str]]:
     return steps
 
 
-SHOWN = yaml.safe_load(read_text(Path(__file__).with_suffix(".yml")))
-PROGRAMS = {code: steps_of(shown["lines"]) for code, shown in SHOWN.items()}
-SIZES = {code: shown["sizes"] for code, shown in SHOWN.items()}
+SETTINGS: dict[str, dict[str, Any]] = yaml.safe_load(read_text(Path(__file__).with_suffix(".yml")))
+PROGRAMS = {code: steps_of(settings["lines"]) for code, settings in SETTINGS.items()}
+SIZES = {code: settings["sizes"] for code, settings in SETTINGS.items()}
 AS_WRITTEN = "0"
 MARK = "  # "
 SIGNS = {"matmul": "@", "__matmul__": "@", "linear": "@", "add": "+", "__add__": "+"}
@@ -70,14 +70,14 @@ def sizes_of(state: dict[str, str]) -> dict[str, Any]:
     return sizes
 
 
-class Trail(TorchFunctionMode):
+class Trail(TorchFunctionMode):  # type: ignore[misc]  # mypy does not read torch
     """Notes the shapes on the way of an expression, also where torch raises."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
-        self.words = []
+        self.words: list[str] = []
 
-    def __torch_function__(self, function, types, args=(), kwargs=None):
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(function, "__name__", "")
         if name in ("__get__", "__invert__", "bitwise_not"):  # keys.mT, ~mask: what it meets is of interest
             return function(*args, **(kwargs or {}))
@@ -90,15 +90,14 @@ class Trail(TorchFunctionMode):
         self.note(result)
         return result
 
-    def note(self, value):
-        if not isinstance(value, torch.Tensor):
-            return
-        shape = str(shape_of(value))
-        if not self.words or self.words[-1].removeprefix("→ ") != shape:
+    def note(self, value: Any) -> None:
+        """Add the shape of a tensor, where it is not the one noted last."""
+        shape = str(shape_of(value)) if isinstance(value, torch.Tensor) else ""
+        if shape and (not self.words or self.words[-1].removeprefix("→ ") != shape):
             self.words.append(f"→ {shape}" if self.words else shape)
 
 
-def shape_of(value):
+def shape_of(value: torch.Tensor | nn.Linear) -> tuple[int, ...]:
     """The sizes of a tensor; of a layer those of the matrix that its input meets."""
     return tuple((value.weight.T if isinstance(value, nn.Linear) else value).shape)
 
@@ -120,7 +119,7 @@ def trace(state: dict[str, str]) -> dict[str, Any]:
     return {"steps": steps, "letters": letters, "error": ""}
 
 
-def take(code, letters, names, trail):
+def take(code: str, letters: str, names: dict[str, Any], trail: Trail) -> Any:
     """Run a line among `names`; return the tensor or the layer that it makes."""
     name, sign, _ = code.partition(" = ")
     if not sign and not code.startswith("if "):
@@ -135,7 +134,7 @@ def take(code, letters, names, trail):
     return names.get(name)
 
 
-def lettered(value, wanted, names):
+def lettered(value: torch.Tensor | nn.Linear, wanted: str, names: dict[str, Any]) -> str:
     """The shape of a value in letters; where the letter that the page writes is not true, the number stands."""
     letters = wanted[1:-1].split(", ")
     sizes = shape_of(value)
