@@ -23,6 +23,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from nbclient import NotebookClient
@@ -33,11 +34,9 @@ from tools.cells import compare
 from tools.cells.facts import facts
 from tools.cells.record import write_atomically
 from tools.cells.source import Cell, SourceError, digest, read_cells, resolve, slug_of
-from tools.labs.notebooks import SVG, described, dump, notebook, stored_figures
+from tools.labs.notebooks import SVG, Figures, described, dump, notebook, stored_figures
 from tools.languages import configuration, markdown
 from tools.site.body import in_words, words_of_pictures
-
-Figures = Mapping[str, Sequence[NotebookNode]]  # outputs by the names of the cells that drew them
 
 INK = "#747d87"  # where no page gives an ink: as far from white paper as from dark
 UNWANTED = re.compile(r"<defs>\s*<style.*?</defs>| font-family:[^;\"]*;", re.S)  # they reach beyond the figure
@@ -83,29 +82,29 @@ def run(cells: Sequence[Cell]) -> list[NotebookNode]:
         client = NotebookClient(made, kernel_name="python3", timeout=600, allow_errors=True, resources=place)
         client.extra_arguments = ["--IPKernelApp.log_level=40"]
         client.execute()
-    return made.cells[1:]
+    return [*made.cells[1:]]
 
 
 def drawn(cells: Sequence[Cell], ran: Sequence[NotebookNode]) -> Figures:
     """The figures of cells that ran; `SourceError` for what is neither a figure nor what the page says they print."""
-    figures = {}
+    figures: dict[str, list[NotebookNode]] = {}
     for cell, done in zip(cells, ran):
         pictures = [output.data[SVG] for output in done.outputs if SVG in output.get("data", {})]
         others = [output for output in done.outputs if SVG not in output.get("data", {})]
-        said = "".join(output.get("text") or output.get("evalue") or output.data["text/plain"] for output in others)
-        if not compare.same(cell.output or "", said) or any(output.get("name") != "stdout" for output in others):
+        printed = "".join(output.get("text") or output.get("evalue") or output.data["text/plain"] for output in others)
+        if not compare.same(cell.output or "", printed) or any(output.get("name") != "stdout" for output in others):
             raise SourceError(
                 f"{cell.path}:{cell.fence}: in a notebook, the cell {cell.name!r} shows neither a figure nor what the "
-                f"page says that it prints, but {said!r}; fix it, or run nox -s update -- {slug_of(cell.path)}"
+                f"page says that it prints, but {printed!r}; fix it, or run nox -s update -- {slug_of(cell.path)}"
             )
         if pictures:
             note = {"program": digest(cells, cell)} | measured(cell)
             svgs = [tidy(picture, f"{cell.name}-{n}-") for n, picture in enumerate(pictures)]
-            figures[cell.name] = [v4.new_output("display_data", {SVG: svg}, metadata=note) for svg in svgs]
+            figures[cell.name] = [as_output({SVG: svg}, note) for svg in svgs]
     return figures
 
 
-def measured(cell: Cell) -> dict:
+def measured(cell: Cell) -> dict[str, Any]:
     """What is noted of the figures of a cell that measures: the machine and the day."""
     return {"measured": facts("cuda" if torch.cuda.is_available() else "cpu")} if cell.measures else {}
 
@@ -122,37 +121,48 @@ def tidy(svg: str, prefix: str) -> str:
 
 def kept(stored: Figures, new: Figures) -> Figures:
     """The figures of a lab: the stored ones of each cell whose program is still that which drew them."""
-
-    def programs(figures):
-        return [figure.metadata.get("program") for figure in figures]
-
     same = {name for name in new if programs(stored.get(name, [])) == programs(new[name])}
     return {name: stored[name] if name in same else new[name] for name in new}
 
 
+def programs(figures: Sequence[NotebookNode]) -> list[str]:
+    """The digests of the programs that drew figures."""
+    return [figure.metadata.get("program") for figure in figures]
+
+
 def make(path: Path, figures: Figures) -> str:
     """The text of the notebook of the page in a file, with these figures in the words of its language."""
-    page, said = markdown.read(markdown.file_of_text(path)), defaultdict(list)
-    for block, name in described(page):
-        said[name].append(block.words)
-    for name in figures.keys() | said.keys():
-        if len(figures.get(name, [])) != len(said[name]):
-            raise SourceError(
-                f"{path}: the cell {name!r} draws {len(figures.get(name, []))} figures and the page describes "
-                f"{len(said[name])}; write one line ![what it shows](#{name}) for each, below the cell"
-            )
+    page = markdown.read(markdown.file_of_text(path))
     words = words_of_pictures(Path("languages/pictures.csv"), page.path.relative_to("docs").parts[0])
-    shown = {name: [in_language(*pair, words) for pair in zip(figures[name], said[name])] for name in figures}
-    return dump(notebook(page, resolve(page.path, "snippets"), figures=shown))
+    told = descriptions(page, figures)
+    translated = {name: [in_language(*pair, words) for pair in zip(figures[name], told[name])] for name in figures}
+    return dump(notebook(page, resolve(page.path, "snippets"), figures=translated))
+
+
+def descriptions(page: markdown.Page, figures: Figures) -> Mapping[str, Sequence[str]]:
+    """What a page says that each figure shows, by the names of the cells; `SourceError` where one lacks its words."""
+    told = defaultdict(list)
+    for block, name in described(page):
+        told[name].append(block.words)
+    for name in figures.keys() | told.keys():
+        if len(figures.get(name, [])) != len(told[name]):
+            raise SourceError(
+                f"{page.path}: the cell {name!r} draws {len(figures.get(name, []))} figures and the page describes "
+                f"{len(told[name])}; write one line ![what it shows](#{name}) for each, below the cell"
+            )
+    return told
 
 
 def in_language(figure: NotebookNode, alternative: str, words: Mapping[str, str]) -> NotebookNode:
     """A figure in the words of a language, which says what it shows."""
     label = f'<svg role="img" aria-label="{html.escape(alternative)}" '
     svg = LABEL.sub("<svg ", figure.data[SVG], count=1).replace("<svg ", label, 1)
-    return v4.new_output(
-        "display_data", {SVG: in_words(svg, words), "text/plain": alternative}, metadata=figure.metadata
-    )
+    return as_output({SVG: in_words(svg, words), "text/plain": alternative}, figure.metadata)
+
+
+def as_output(data: Mapping[str, str], note: Mapping[str, Any]) -> NotebookNode:
+    """A figure as the output of a cell, with what is noted of it."""
+    return v4.new_output("display_data", data, metadata=note)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count, groupby
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 from markdown_it import MarkdownIt
 from nbformat import NotebookNode, from_dict, v4
@@ -17,40 +18,38 @@ from tools.cells.source import Cell, SourceError, read_text, split_lines
 from tools.languages.markdown import Block, Page
 
 SVG = "image/svg+xml"
-NOTHING: Mapping = {}
+NOTHING: Mapping[str, Any] = {}
+Figures = Mapping[str, Sequence[NotebookNode]]  # outputs by the names of the cells that drew them
+Link = Callable[[str], str]  # what becomes of the target of a link
 KERNEL = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
 
 
 def notebook(
-    page: Page,
-    cells: Sequence[Cell],
-    link: Callable[[str], str] = str,
-    figures: Mapping[str, Sequence[NotebookNode]] = NOTHING,
-    ran_on: Mapping[str, str] = NOTHING,
+    page: Page, cells: Sequence[Cell], link: Link = str, figures: Figures = NOTHING, ran_on: Mapping[str, str] = NOTHING
 ) -> NotebookNode:
     """The notebook of a page.
 
     `cells` are those that it shows, in order; `link` says what becomes of the target of each link; by the names of
     cells, `figures` are outputs that follow their prints, and `ran_on` sentences that follow them.
     """
-    lines, shown = prose(page, link), dict(zip(page.of("cell"), cells))
-    at = {block.line: block for block in shown}
-    made, texts = [], count()
+    lines, texts = prose(page, link), count()
+    at = {block.line: (cell, block.folded) for block, cell in zip(page.of("cell"), cells)}
+    made: list[dict[str, Any]] = []
     for is_cell, numbers in groupby(range(page.first_line, len(lines)), at.__contains__):
         if is_cell:
-            for block in map(at.get, numbers):
-                made += code_cells(shown[block], block.folded, figures, ran_on)
+            for number in numbers:
+                made += code_cells(*at[number], figures, ran_on)
         elif text := joined(lines[number] for number in numbers):
             made.append(text_cell(text, f"text_{next(texts)}"))
     return from_dict({"cells": made, "metadata": KERNEL, "nbformat": 4, "nbformat_minor": 5})
 
 
-def text_cell(text: str, name: str) -> dict:
+def text_cell(text: str, name: str) -> dict[str, Any]:
     """A cell of text; the functions of nbformat that make cells check each, which takes longer than all else."""
     return {"cell_type": "markdown", "id": name, "metadata": {}, "source": text}
 
 
-def code_cells(cell: Cell, folded: bool, figures: Mapping, ran_on: Mapping) -> Iterator[dict]:
+def code_cells(cell: Cell, folded: bool, figures: Figures, ran_on: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     """A cell and its outputs; a text below says where it ran, if that is said of it."""
     # One that needs a device fails elsewhere, and the notebook runs on.
     metadata: dict[str, object] = {"tags": ["raises-exception"]} if cell.needs else {}
@@ -63,12 +62,13 @@ def code_cells(cell: Cell, folded: bool, figures: Mapping, ran_on: Mapping) -> I
         yield text_cell(ran_on[cell.name], f"ran_on_{cell.name}")
 
 
-def prose(page: Page, link: Callable[[str], str]) -> list[str | None]:
+def prose(page: Page, link: Link) -> list[str | None]:
     """The lines of a page, from 1 on, as a notebook has them; None for those that it lacks."""
     lines: list[str | None] = [*linked(page, link)]
     for block in page.of("heading"):
         if name := block.text.partition(" ")[2]:
-            lines[block.line] = f'{lines[block.line].rpartition("{#")[0].rstrip()} <a id="{name}"></a>'
+            words, _, _ = (lines[block.line] or "").rpartition("{#")
+            lines[block.line] = f'{words.rstrip()} <a id="{name}"></a>'
     for block, _ in described(page):
         lines[block.line : block.end] = [None] * (block.end - block.line)
     cells = {block.line for block in page.of("cell")}
@@ -76,11 +76,11 @@ def prose(page: Page, link: Callable[[str], str]) -> list[str | None]:
         end = next(number for number in range(block.end, block.line, -1) if lines[number - 1])
         numbers = range(block.line, end)
         show = fold if block.text.startswith("???") and cells.isdisjoint(numbers) else quote
-        lines[block.line : end] = show(lines[block.line : end])
+        lines[block.line : end] = show([line or "" for line in lines[block.line : end]])
     return lines
 
 
-def linked(page: Page, link: Callable[[str], str]) -> list[str]:
+def linked(page: Page, link: Link) -> list[str]:
     """The lines of a page, from 1 on, whose links and pictures lead where `link` says."""
     lines = ["", *split_lines(page.text)]
     for block, piece in page.pieces("link", "picture"):
@@ -103,7 +103,7 @@ def title(line: str) -> str:
     return line.partition('"')[2].rpartition('"')[0] or line.split()[1].capitalize()
 
 
-def quote(lines: Sequence[str]) -> list[str]:
+def quote(lines: Sequence[str]) -> list[str | None]:
     """An admonition as a quote, each line in its place."""
     first, *others = lines
     gap = "\n>" if any(others[:1]) else ""
@@ -137,4 +137,4 @@ def stored_figures(path: Path) -> dict[str, list[NotebookNode]]:
 
 def dump(made: NotebookNode) -> str:
     """A notebook as the text of its file."""
-    return v4.writes(made) + "\n"
+    return f"{v4.writes(made)}\n"
