@@ -1,6 +1,7 @@
 """Run programs on an accelerator, so that they print what the CPU prints."""
 
 import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -18,7 +19,7 @@ def kind_of(device: str) -> str:
 class Accelerator:
     """A device that is there. All programs share this process: each alone would take seconds to set the device up."""
 
-    def __init__(self, device: str):
+    def __init__(self, device: str) -> None:
         """`ValueError` where the device is not there, since nothing may pass unseen."""
         if kind_of(device) not in DEVICES:
             raise ValueError(f"give one of cpu, {', '.join(DEVICES)}")
@@ -29,14 +30,14 @@ class Accelerator:
         self.device = device
         self.make_ready()
 
-    def make_ready(self):
+    def make_ready(self) -> None:
         """Make it the default device, which draws what the CPU draws."""
         torch.set_default_device(self.device)
         torch.backends.cudnn.enabled = False  # it rounds to TF32 and draws dropout masks of its own
-        self.random_kernels = draw_on_the_cpu(kind_of(self.device))
+        self.random_kernels: torch.library.Library | None = draw_on_the_cpu(kind_of(self.device))
 
     @contextlib.contextmanager
-    def as_readers_have_it(self):
+    def as_readers_have_it(self) -> Iterator[None]:
         """Torch as it comes: no default device, with cuDNN, and with random kernels of its own."""
         self.random_kernels = None
         torch.backends.cudnn.enabled = True
@@ -46,12 +47,12 @@ class Accelerator:
         finally:
             self.make_ready()
 
-    def run(self, path: Path, cells: list[Cell], again: bool = False) -> Run:
+    def run(self, path: Path, cells: list[Cell], elsewhere: bool = False) -> Run:
         """Run cells; a program whose last one needs this device, as a reader runs it. `SourceError` for what fails.
 
-        `again` starts from another random state.
+        `elsewhere` starts from another random state.
         """
-        seed = 2 if again else 1
+        seed = 2 if elsewhere else 1
         if cells[-1].needs:
             with self.as_readers_have_it():
                 return attempt(path, cells, seed=seed)

@@ -23,7 +23,7 @@ def same(expected: str, got: str) -> bool:
     return all(e == g or close(e, g) for e, g in zip(NUMBER.findall(expected), NUMBER.findall(got)))
 
 
-def close(expected, got):
+def close(expected: str, got: str) -> bool:
     """Whether two printed decimals are one number, rounded."""
     e, g = float(expected), float(got)
     if not (math.isfinite(e) and math.isfinite(g) and alike(expected, got)):
@@ -32,7 +32,7 @@ def close(expected, got):
     return bool(unit) and abs(e - g) <= 1.001 * unit + RELATIVE * abs(e)
 
 
-def alike(expected, got):
+def alike(expected: str, got: str) -> bool:
     """Whether two decimals are written in the same way, so that a lost digit does not pass as rounding.
 
     PyTorch prints `1.` where all numbers of a tensor are whole, and picks scientific notation for a whole tensor.
@@ -46,11 +46,12 @@ def alike(expected, got):
     return e == g or whole or min(e, g) >= REPR_DECIMALS
 
 
-def decimals(number):
+def decimals(number: str) -> int:
+    """How many digits of a number stand behind its point."""
     return len(number.partition("e")[0].partition(".")[2])
 
 
-def last_digit(number):
+def last_digit(number: str) -> float:
     """The size of the last printed digit: 0.0001 for `0.2500`, 1e-09 for `1.2345e-05`, 0 for the whole `3.`"""
     exponent = number.partition("e")[2]
     return 10.0 ** (int(exponent or 0) - decimals(number)) if exponent or decimals(number) else 0.0

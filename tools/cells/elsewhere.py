@@ -4,12 +4,13 @@ import datetime
 import os
 import platform
 import sys
+from typing import Any
 from unittest import mock
 
 import time_machine
 import torch
 
-ANSWERS = [
+ANSWERS: list[tuple[Any, str]] = [
     (os, "cpu_count"),
     (torch, "get_num_threads"),
     *((platform, name) for name in ("machine", "node", "platform", "processor", "python_version")),
@@ -27,6 +28,6 @@ def move_elsewhere() -> None:
     time_machine.travel(datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=400.2)).start()
 
 
-def other(answer):
+def other(answer: Any) -> Any:
     """Another answer of its kind."""
     return answer + 1 if isinstance(answer, int) else type(answer)(f"{answer}.1")

@@ -13,7 +13,7 @@ def first_row(matrix: str) -> list[str]:
     return matrix.partition("]")[0].rpartition("[")[2].split(",")
 
 
-def sizes(matrix):
+def sizes(matrix: str) -> dict[str, int]:
     """How many rows and columns a printed matrix has."""
     return {"rows": matrix.count("\n") + 1, "columns": len(first_row(matrix))}
 

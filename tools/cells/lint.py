@@ -10,26 +10,24 @@ from pathlib import Path
 from tools.cells.source import SourceError, at_their_lines, read_cells
 
 
-def faults(path):
+def faults(path: Path) -> list[str]:
     """What ruff says about the cells of a snippet file, one line each, with the lines of the file."""
-    shown = read_cells(path)
-    cells = [cell for cell in shown if cell.path == str(path)]
-    lent = {name for cell in shown if cell not in cells for name in compile(cell.code, cell.path, "exec").co_names}
+    try:
+        program = read_cells(path)
+    except SourceError as error:
+        return [str(error)]
+    cells = [cell for cell in program if cell.path == str(path)]
+    lent = {name for cell in program if cell not in cells for name in compile(cell.code, cell.path, "exec").co_names}
     options = ["--quiet", "--output-format=concise", f"--stdin-filename={path}.py", f"--config=builtins={sorted(lent)}"]
     command = [sys.executable, "-m", "ruff", "check", *options, "-"]
-    said = subprocess.run(command, input=at_their_lines(cells), capture_output=True, encoding="utf-8", check=False)
-    return (said.stderr + said.stdout).replace(".md.py:", ".md:").splitlines()
+    ruff = subprocess.run(command, input=at_their_lines(cells), capture_output=True, encoding="utf-8", check=False)
+    return (ruff.stderr + ruff.stdout).replace(".md.py:", ".md:").splitlines()
 
 
-def main():
-    found = []
-    for path in sorted(Path("snippets").rglob("*.md")):
-        try:
-            found += faults(path)
-        except SourceError as error:
-            found.append(str(error))
-    if found:
-        sys.exit("\n".join(found))
+def main() -> None:
+    """Print the faults of all cells and leave with an error, or say that there are none."""
+    if lines := [line for path in sorted(Path("snippets").rglob("*.md")) for line in faults(path)]:
+        sys.exit("\n".join(lines))
     print("The cells are in the style of the house.")
 
 

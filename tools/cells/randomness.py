@@ -6,6 +6,8 @@ moves the result. (A `TorchDispatchMode` would break flex_attention and torch.co
 """
 
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -21,15 +23,15 @@ DRAWING = """
 """
 
 
-def on_the_cpu(name):
+def on_the_cpu(name: str) -> Callable[..., torch.Tensor]:
     """A kernel that runs an operator on CPU copies of its arguments and moves the result to their device."""
     packet, _, overload = name.partition(".")
     operator = getattr(getattr(torch.ops.aten, packet), overload or "default")
     returned = 0 if packet.endswith("_") else "out" if overload.endswith("out") else None
     written = {returned, 1} if packet.startswith("rrelu") else {returned}  # its second argument is its noise
 
-    def kernel(*args, **kwargs):
-        given = dict(enumerate(args)) | kwargs
+    def kernel(*args: Any, **kwargs: Any) -> torch.Tensor:
+        given: dict[Any, Any] = {**dict(enumerate(args)), **kwargs}
         tensors = {key: value for key, value in given.items() if isinstance(value, torch.Tensor)}
         copies = {key: cpu_twin(value) if key in written else value.cpu() for key, value in tensors.items()}
         given |= copies
@@ -41,13 +43,13 @@ def on_the_cpu(name):
     return kernel
 
 
-def cpu_twin(tensor):
+def cpu_twin(tensor: torch.Tensor) -> torch.Tensor:
     """A CPU tensor with the values and the strides of `tensor`."""
     twin = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device="cpu")
     return twin.copy_(tensor)
 
 
-def native_dropout(inputs, p, train):
+def native_dropout(inputs: torch.Tensor, p: float, train: bool | None) -> tuple[torch.Tensor, torch.Tensor]:
     """Accelerators fuse dropout into this operator; draw its mask as the CPU's unfused dropout does."""
     if train is False:
         return inputs.clone(), torch.ones_like(inputs, dtype=torch.bool)

@@ -11,6 +11,7 @@ import re
 import tokenize
 import types
 from collections.abc import Callable
+from typing import Any
 
 from tools.cells.source import Cell, SourceError, at_their_lines
 
@@ -35,7 +36,7 @@ def shape_comments(cell: Cell) -> dict[int, str]:
     return comments
 
 
-def sizes_of(comment, where):
+def sizes_of(comment: str, where: str) -> types.CodeType:
     """A comment as the code of a tuple of sizes."""
     try:
         return compile(f"({comment.rstrip(', ')},)" if comment.strip() else "()", where, "eval")
@@ -69,46 +70,49 @@ def compiled(cell: Cell) -> tuple[types.CodeType, frozenset[str]]:
 
 
 class Instrument(ast.NodeTransformer):
-    def __init__(self, filename, comments):
-        self.filename, self.comments, self.used = filename, comments, set()
+    """Puts the calls of `CHECK` into the code of a file; `used` are the lines whose comments are checked then."""
 
-    def call(self, statement, value):
+    def __init__(self, filename: str, comments: dict[int, str]) -> None:
+        self.filename, self.comments = filename, comments
+        self.used: set[int] = set()
+
+    def call(self, statement: ast.stmt, value: ast.expr) -> ast.Call:
         """The call that checks `value` by the shape comment that ends the statement."""
-        line = statement.end_lineno
+        line = statement.end_lineno or 0
         self.used.add(line)
         scope = ast.Call(ast.Name("locals", ast.Load()), [], [])
         arguments = [value, ast.Constant(self.comments[line]), scope, ast.Constant(f"{self.filename}:{line}")]
         return ast.copy_location(ast.Call(ast.Name(CHECK, ast.Load()), arguments, []), statement)
 
-    def visit_Return(self, statement):
-        if statement.value and statement.end_lineno in self.comments:
-            statement.value = self.call(statement, statement.value)
-        return statement
+    def visit_Return(self, node: ast.Return) -> ast.stmt:
+        if node.value and node.end_lineno in self.comments:
+            node.value = self.call(node, node.value)
+        return node
 
-    def visit_Assign(self, statement):
-        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-        if statement.end_lineno not in self.comments or len(targets) > 1 or not is_named(targets[0]):
-            return statement
-        check = self.call(statement, ast.parse(ast.unparse(targets[0]), mode="eval").body)
-        return [statement, ast.copy_location(ast.Expr(check), statement)]
+    def visit_Assign(self, node: Any) -> Any:
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        if node.end_lineno not in self.comments or len(targets) > 1 or not is_named(targets[0]):
+            return node
+        check = self.call(node, ast.parse(ast.unparse(targets[0]), mode="eval").body)
+        return [node, ast.copy_location(ast.Expr(check), node)]
 
     visit_AugAssign = visit_AnnAssign = visit_Assign
 
 
-def is_named(target):
+def is_named(target: ast.expr) -> bool:
     """Whether a target can be read again without side effects: a name, an attribute, or a tuple of such."""
     named = ast.Name, ast.Attribute, ast.Tuple, ast.List, ast.expr_context
     return all(isinstance(node, named) for node in ast.walk(target))
 
 
-def checker(namespace: dict, executed: set[str], lies: list[str]) -> Callable:
+def checker(namespace: dict[str, Any], executed: set[str], lies: list[str]) -> Callable[..., Any]:
     """The function behind `CHECK` for programs that run in `namespace`.
 
     It adds the comments that it checked to `executed`, as `file:line`, and those that are not true to `lies`: a cell
     could catch what is raised.
     """
 
-    def check(value, comment, scope, where):
+    def check(value: Any, comment: str, scope: dict[str, Any], where: str) -> Any:
         executed.add(where)
         sizes = {name: size for name, size in (namespace | scope).items() if type(size) is int}
         try:
@@ -116,16 +120,14 @@ def checker(namespace: dict, executed: set[str], lies: list[str]) -> Callable:
         except NameError as error:
             wanted = f"{error.name}, which is no integer here"
         for tensor in flat(value):
-            found = tuple(tensor.shape) if hasattr(tensor, "shape") else f"no tensor, but {type(tensor).__name__}"
-            if found != wanted:
-                lies.append(
-                    f"{where}: the comment says ({comment}) = {wanted}, the code makes {found}; fix one of them"
-                )
+            shape = tuple(tensor.shape) if hasattr(tensor, "shape") else f"no tensor, but {type(tensor).__name__}"
+            if shape != wanted:
+                lies.append(f"{where}: the comment says ({comment}) = {wanted}, the code makes {shape}; fix one")
         return value
 
     return check
 
 
-def flat(value):
+def flat(value: Any) -> list[Any]:
     """A tensor, or the tensors of a tuple."""
     return [tensor for part in value for tensor in flat(part)] if isinstance(value, (tuple, list)) else [value]

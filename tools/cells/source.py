@@ -58,6 +58,10 @@ class Cell:
     new: tuple[int, ...] = ()
     path: str = ""
 
+    def fault(self, words: str) -> SourceError:
+        """The error that says what is wrong with it."""
+        return SourceError(f"{self.path}:{self.fence}: the cell {self.name!r} {words}")
+
     @property
     def shared(self) -> bool:
         """Whether every later cell of the file sees what it defines."""
