@@ -100,7 +100,7 @@ def drawn(cells: Sequence[Cell], ran: Sequence[NotebookNode]) -> Figures:
         if pictures:
             note = {"program": digest(cells, cell)} | measured(cell)
             svgs = [tidy(picture, f"{cell.name}-{n}-") for n, picture in enumerate(pictures)]
-            figures[cell.name] = [as_output({SVG: svg}, note) for svg in svgs]
+            figures[cell.name] = [v4.new_output("display_data", {SVG: svg}, metadata=note) for svg in svgs]
     return figures
 
 
@@ -157,12 +157,8 @@ def in_language(figure: NotebookNode, alternative: str, words: Mapping[str, str]
     """A figure in the words of a language, which says what it shows."""
     label = f'<svg role="img" aria-label="{html.escape(alternative)}" '
     svg = LABEL.sub("<svg ", figure.data[SVG], count=1).replace("<svg ", label, 1)
-    return as_output({SVG: in_words(svg, words), "text/plain": alternative}, figure.metadata)
-
-
-def as_output(data: Mapping[str, str], note: Mapping[str, Any]) -> NotebookNode:
-    """A figure as the output of a cell, with what is noted of it."""
-    return v4.new_output("display_data", data, metadata=note)
+    data = {SVG: in_words(svg, words), "text/plain": alternative}
+    return v4.new_output("display_data", data, metadata=figure.metadata)
 
 
 if __name__ == "__main__":
