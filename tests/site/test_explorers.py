@@ -11,6 +11,7 @@ from tests.configuration import ROOT
 from tools.cells.source import SourceError, read_cells
 from tools.figures import explorers as torch_side
 from tools.figures import shape_tracer
+from tools.site import tree
 from tools.site.explorers import drawing, show, words
 
 TRACED = [
@@ -18,6 +19,7 @@ TRACED = [
     ("many-heads", "foundations/many-heads"),
     ("cross-attention", "cross/cross-attention"),
 ]
+LINK = '<p><a href="#{0}" id="{0}" state="{1}">Move it</a></p>'
 PAGE = '<p><a href="#a-figure" id="a-figure">Move it</a></p>\n<p><a href="#a-figure">There</a> it is.</p>'
 
 
@@ -31,16 +33,19 @@ def draw(tmp_path):
 
 
 def test_a_link_of_a_page_to_itself_becomes_an_explorer_and_no_other_link(draw):
-    body, scripts = show(PAGE, "page.md", draw)
-    assert scripts == ["explorer", "a-figure"]
-    assert body == 'Move it: 1 plus8 m\n<p><a href="#a-figure">There</a> it is.</p>'
+    body = tree.parse(PAGE)
+    assert show(body, "page.md", draw) == ["explorer", "a-figure"]
+    assert tree.written(body) == 'Move it: 1 plus8 m\n<p><a href="#a-figure">There</a> it is.</p>'
 
 
 @pytest.mark.parametrize("name", torch_side.EXPLORERS)
 def test_an_explorer_that_computes_comes_with_the_kernel_and_no_other(name):
     script = (ROOT / f"theme/assets/explorers/{name}.js").read_text("utf-8")
-    _, scripts = show(f'<p><a href="#{name}" id="{name}">Move it</a></p>', "page.md", lambda *_: "")
-    assert scripts == [*["kernel"] * ("kernel." in script), "explorer", name]
+    assert show(tree.parse(LINK.format(name, "")), "page.md", lambda *_: "") == [
+        *["kernel"] * ("kernel." in script),
+        "explorer",
+        name,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -52,7 +57,7 @@ def test_an_explorer_that_computes_comes_with_the_kernel_and_no_other(name):
 )
 def test_what_no_explorer_can_show_is_refused(draw, name, state, message):
     with pytest.raises(SourceError, match=f"^{re.escape(message)}"):
-        show(f'<p><a href="#{name}" id="{name}" state="{state}">Move it</a></p>', "page.md", draw)
+        show(tree.parse(LINK.format(name, state)), "page.md", draw)
 
 
 def test_a_language_without_words_has_the_english(tmp_path):

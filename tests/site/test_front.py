@@ -39,18 +39,6 @@ def test_once_a_gpu_has_run_the_pages_nobody_says_that_none_has():
     assert front.counted(pages, 3, TEXT)[0] == ["2 of 2 cells verified on CPU.", TEXT["no_gpu"]]
 
 
-def test_a_policy_allows_the_scripts_of_the_theme_and_none_of_an_article():
-    page = '<meta charset="utf-8"><script>theme()</script><article></article><script>page()</script></article>'
-    assert head.with_policy(page).count("sha256-") == 1
-
-
-def test_a_page_names_whole_addresses_of_itself_and_a_preview_has_no_policy():
-    page = '<meta charset="utf-8">\n<link rel="alternate" href="../zh/a/" hreflang="zh"></head>'
-    assert 'href="https://a.org/zh/a/" hreflang="zh">' in head.finished(page, "https://a.org/a/", True)
-    assert "Policy" not in head.finished(page, "https://a.org/a/", True)
-    assert "alternate" not in head.finished(page, "", False)
-
-
 def test_a_finished_page_has_no_indents_but_those_of_its_code():
     page = "</head>\n  <body>\n\n    <pre>if x:\n    y\n</pre>\n    <p>"
-    assert head.finished(page, "", True) == "</head>\n<body>\n<pre>if x:\n    y\n</pre>\n<p>"
+    assert head.without_indents(page) == "</head>\n<body>\n<pre>if x:\n    y\n</pre>\n<p>"

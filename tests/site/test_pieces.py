@@ -6,19 +6,14 @@ from pathlib import Path
 import markdown
 import nbformat
 import pytest
-from mkdocs_jupyter.convert import nb2html
-from nbformat import v4
 
+from tests.site.made import after
 from tools.cells.source import OUTPUT_MARK, Cell, SourceError, resolve
-from tools.labs.notebooks import dump, notebook, stored_figures
+from tools.labs.notebooks import notebook
 from tools.languages.markdown import parse
-from tools.site.body import (
-    explain_tints,
-    inline_pictures,
-    whole_code,
-)
-from tools.site.cells import Fences, refuse_undrawn, with_cells
-from tools.site.labs import figures, with_figures, with_places
+from tools.site import tree
+from tools.site.body import enlarge_words, explain_tints, inline_pictures, keep_code
+from tools.site.cells import FENCE, drawings, fill, with_places
 from tools.site.mathematics import to_mathml
 from tools.site.pages import minutes
 
@@ -120,78 +115,44 @@ def test_an_explorer_is_a_link_to_its_page():
     assert sources(made, "markdown") == ["[Move it](https://site/b.md#one-query)"]
 
 
-def test_the_page_of_a_lab_shows_the_figures_of_its_notebook_where_it_describes_them():
-    text = with_places(read("# Title\n\n![A line.](#show)\n\n*Above.*\n\n![A\ndot.](#show)\n"))
-    assert text == '# Title\n\n<div class="plot"></div>\n\n*Above.*\n\n<div class="plot"></div>\n'
-    drawn = ["<svg>a line</svg>", r"<svg>\1</svg>"]
-    said = '<p class="ran-on">Here.</p>\n'
-    assert with_figures(text.replace("*Above.*\n\n", said), drawn, "lab.md") == (
-        f'# Title\n\n<div class="plot">{drawn[0]}</div>\n\n\n<div class="plot">{drawn[1]}</div>{said.strip()}\n'
-    )
-    with pytest.raises(SourceError, match=r"^lab\.md: its notebook has other figures than the page"):
-        with_figures(text, drawn[:1], "lab.md")
-
-
-def test_mkdocs_jupyter_draws_the_figures_of_a_lab_and_nothing_else(tmp_path):
-    svg = '<svg viewBox="0 0 1 1"><clipPath/>½</svg>'
-    figure = v4.new_output("display_data", {"image/svg+xml": svg, "text/plain": 'a "dot"'})
-    path = tmp_path / "lab.ipynb"
-    path.write_text(dump(notebook(PAGE, CELLS, figures={"show": [figure]})), "utf-8")
-    drawn = nb2html(str(path))
-    assert figures(drawn) == [svg]
-    assert not re.search("<script|<div|<pre", drawn)
-    assert stored_figures(path) == {"show": [figure]}
-
-
-# --- pictures and outputs -------------------------------------------------------------------------
-
-
-def test_a_picture_becomes_part_of_the_page_keeps_its_name_and_can_have_larger_words(tmp_path):
-    (tmp_path / "a.svg").write_text(
-        '<?xml version="1.0"?>\n<!-- x -->\n<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="old" '
-        'viewBox="0 0 7 5" width="7" height="5"><text font-size="3.5">a</text></svg>\n'
-    )
-    body = '<p><img alt="six &quot;tokens&quot;" src="../../assets/a.svg" /></p>'
-    assert inline_pictures(body, tmp_path, {}) == (
-        '<p><svg class="picture" role="img" aria-label="six &quot;tokens&quot;" style="--wide:7" viewBox="0 0 7 5">'
-        '<text style="font-size:max(3.5px,var(--least,0px))">a</text></svg></p>'
-    )
-
+# --- places ---------------------------------------------------------------------------------------
 
 WORDS = {"output": 'the "output"', "rows": "rows: {names}", "columns": "columns: {names}"}
 WORDS |= {"wrong": 'the "bug":', "right": "the fix:"}
-SHARED = "<!-- --8<-- [start:data] -->\n```python\nx = 1 < 2\n```\n<!-- --8<-- [end:data] -->\n"
-SHOWN = "<!-- --8<-- [start:{}] -->\n```python\n{}\n```\n{}\n```text\n{}\n```\n<!-- --8<-- [end:{}] -->\n"
 
 
 @pytest.fixture
 def drawn(tmp_path):
-    """What becomes of a page whose cells are those of a file a/b.md."""
-    snippets, page = tmp_path / "snippets", tmp_path / "page.md"
+    """What becomes of the body of a page whose cells are those of a file a/b.md."""
+    snippets, path = tmp_path / "snippets", tmp_path / "page.md"
 
-    def draw(text, parts):
+    def draw(text, parts, figures=(), ran_on=()):
         (snippets / "a").mkdir(parents=True, exist_ok=True)
         (snippets / "a/b.md").write_text("\n".join(parts), "utf-8")
-        page.write_text(text, "utf-8")
-        shown = resolve(page, snippets)
-        fences = Fences()
-        fences.begin(shown, {}, WORDS)
+        path.write_text(text, "utf-8")
+        page = parse(text, path)
         html = markdown.markdown(
-            with_cells(text, {"base_path": [str(snippets)]}),
-            extensions=["pymdownx.details", "pymdownx.superfences"],
-            extension_configs={"pymdownx.superfences": {"custom_fences": [fences.of_any_language]}},
+            with_places(page),
+            extensions=["admonition", "pymdownx.details", "pymdownx.superfences", "pymdownx.tabbed"],
+            extension_configs={"pymdownx.superfences": {"custom_fences": [FENCE]}},
         )
-        refuse_undrawn(html, page, shown)
-        return html
+        body = tree.parse(html)
+        fill(body, drawings(page, resolve(path, snippets), dict(figures), dict(ran_on), WORDS), path)
+        return tree.written(body)
 
     return draw
 
 
-def shows(name, code, output):
-    return SHOWN.format(name, code, OUTPUT_MARK, output, name)
+def shows(name, code, output=None, mark=""):
+    shown = f"{OUTPUT_MARK}\n```text\n{output}\n```\n" if output else ""
+    mark = f" {mark}" if mark else ""
+    return f"<!-- --8<-- [start:{name}]{mark} -->\n```python\n{code}\n```\n{shown}<!-- --8<-- [end:{name}] -->\n"
 
 
-def test_a_cell_is_drawn_with_its_name_and_its_output_and_a_block_of_the_page_stays_what_it_is(drawn):
+SHARED = shows("data", "x = 1 < 2")
+
+
+def test_a_cell_stands_with_its_name_and_output_and_a_block_of_the_page_stays_what_it_is(drawn):
     page = 'Text:\n\n--8<-- "a/b.md:data"\n\n```text\na < b\n```\n\n??? tip\n\n    --8<-- "a/b.md:show"\n\n    Said.\n'
     html = drawn(page, [SHARED, shows("show", "if x:\n\n    print(x)", "a < b")])
     assert re.findall('<div class="([^ "]*)[^>]*?(?: (id|role)="(.*?)"|>)', html) == [
@@ -204,17 +165,29 @@ def test_a_cell_is_drawn_with_its_name_and_its_output_and_a_block_of_the_page_st
     assert "<p><div" not in html
 
 
-def test_two_cells_with_the_same_output_have_their_own_names(drawn):
-    parts = [shows(name, f"{name} = 1", "tensor([[1, 2]])") for name in ("one", "two")]
-    parts[1] = parts[1].replace("[start:two]", "[start:two] rows: <pad>; columns: b c")
-    html = drawn('--8<-- "a/b.md:one"\n\n--8<-- "a/b.md:two"\n', parts)
+@pytest.mark.parametrize(
+    "text", ["- Item.\n\n    {}\n", '=== "Tab"\n\n    {}\n', "!!! tip\n\n    - Item.\n\n        {}\n"]
+)
+def test_a_cell_stands_where_a_block_of_code_can(drawn, text):
+    html = drawn(text.format('--8<-- "a/b.md:data"'), [SHARED])
+    assert 'id="cell-data"' in html
+    assert "<p></p>" not in html
+
+
+def test_two_cells_that_are_alike_have_their_own_names(drawn):
+    parts = [
+        shows("one", "x = 1", "tensor([[1, 2]])"),
+        shows("two", "x = 1", "tensor([[1, 2]])", "rows: <pad>; columns: b c"),
+    ]
+    html = drawn('--8<-- "a/b.md:two"\n\n--8<-- "a/b.md:one"\n', parts)
     said = "the &quot;output&quot;"
-    assert re.findall('aria-label="(.*?)"', html) == [said, f"{said} · rows: &lt;pad&gt; · columns: b c"]
+    assert re.findall('(?:id|aria-label)="(.*?)"', html) == [
+        "cell-two", f"{said} · rows: &lt;pad&gt; · columns: b c", "cell-one", said,
+    ]  # fmt: skip
 
 
 def test_the_marked_lines_of_a_cell_are_marked_with_their_words(drawn):
-    code = SHARED.replace("x = 1 < 2", "y = 3\n\nprint()\nx = 1 < 2")
-    marked = code.replace("data] -->", "data] wrong: print; right: 1 < 2 -->", 1)
+    marked = shows("data", "y = 3\n\nprint()\nx = 1 < 2", mark="wrong: print; right: 1 < 2")
     html = drawn('--8<-- "a/b.md:data"\n\n```python\nprint()\n```\n', [marked])
     assert re.findall(r"<mark(.*?)>(.*\n)</mark>", re.sub("</?span.*?>", "", html)) == [
         (' class="wrong" data-says="the &quot;bug&quot;:"', "print()\n"),
@@ -227,20 +200,47 @@ def test_a_cell_that_markdown_takes_for_code_is_named_with_its_line(drawn):
         drawn('Text.\n\n      --8<-- "a/b.md:data"\n\nMore.\n', [SHARED])
 
 
-def test_what_tints_mean_stands_below_the_first_tinted_output_alone():
-    plain, tinted = (
-        f'<div class="output no-copy"><pre><code>{text}</code></pre></div>' for text in ("1", '<span class="nil">')
+LAB = '--8<-- "a/b.md:data"\n\n![A line.](#data)\n\n*Above.*\n\n![A\ndot.](#data)\n'
+
+
+def test_a_lab_shows_its_figures_where_it_describes_them_and_says_below_where_they_were_drawn(drawn):
+    figures = {"data": ["<svg><title>a line</title></svg>", r"<svg><title>\1</title></svg>"]}
+    html = drawn(LAB, [SHARED], figures, {"data": "On 2026-11-20."})
+    line, dot = (f'<div class="plot">{figure}</div>' for figure in figures["data"])
+    assert html.partition("</code></pre></div>")[2].replace("\n", "") == (
+        f'{line}<p><em>Above.</em></p>{dot}<p class="ran-on">On <time>2026-11-20</time>.</p>'
     )
-    legend = '<p class="legend" data-pagefind-ignore>words</p>'
-    assert explain_tints(plain + tinted + tinted, "words") == plain + tinted + legend + tinted
-    assert explain_tints(plain, "words") == plain
+    with pytest.raises(SourceError, match=r"page\.md: its notebook has other figures than the page"):
+        drawn(LAB, [SHARED], {"data": figures["data"][:1]})
+
+
+# --- pictures and outputs -------------------------------------------------------------------------
+
+
+def test_a_picture_becomes_part_of_the_page_keeps_its_name_and_can_have_larger_words(tmp_path):
+    (tmp_path / "a.svg").write_text(
+        '<?xml version="1.0"?>\n<!-- x -->\n<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="old" '
+        'viewBox="0 0 7 5" width="7" height="5"><text font-size="3.5">a</text></svg>\n'
+    )
+    body = '<p><img alt="six &quot;tokens&quot;" src="../../assets/a.svg" /></p>'
+    assert after(lambda tree: (inline_pictures(tree, tmp_path, {}), enlarge_words(tree)), body) == (
+        '<p><svg role="img" aria-label="six &quot;tokens&quot;" viewBox="0 0 7 5" class="picture" style="--wide:7">'
+        '<text style="font-size:max(3.5px,var(--least,0px))">a</text></svg></p>'
+    )
+
+
+def test_what_tints_mean_stands_below_the_first_tinted_output_alone():
+    plain, tinted = (f'<div class="output"><code>{text}</code></div>' for text in ("1", '<span class="nil"></span>'))
+    legend = '<p class="legend" data-pagefind-ignore="">words</p>'
+    assert after(explain_tints, plain + tinted + tinted, "words") == plain + tinted + legend + tinted
+    assert after(explain_tints, plain, "words") == plain
 
 
 def test_no_line_ends_inside_short_code():
     long = f"<code>{'a ' * 13}</code>"
-    assert whole_code("<code>lengths - 1</code>") == '<code class="kept">lengths - 1</code>'
-    assert whole_code("<pre><code>a - 1\n</code></pre>") == "<pre><code>a - 1\n</code></pre>"
-    assert whole_code(f"{long}<code>lengths</code>") == f"{long}<code>lengths</code>"
+    assert after(keep_code, "<code>lengths - 1</code>") == '<code class="kept">lengths - 1</code>'
+    for other in ("<pre><code>a - 1\n</code></pre>", f"{long}<code>lengths</code>"):
+        assert after(keep_code, other) == other
 
 
 # --- mathematics ----------------------------------------------------------------------------------
@@ -250,19 +250,15 @@ def formula(tex, mark="()"):
     return f'<span class="arithmatex">\\{mark[0]}{tex}\\{mark[1]}</span>'
 
 
-def test_a_formula_becomes_mathml(tmp_path):
-    source = tmp_path / "page.md"
-    source.write_text("$T < 3$")
-    assert to_mathml(formula("T &lt; 3"), source).startswith("<math><mi>T</mi><mo>&lt;</mo>")
-    display = to_mathml('<div class="arithmatex">\\[\nA\n\\]</div>', source)
-    assert display.startswith("<math data-pagefind-ignore")
-    assert 'display="block"' in display
+def test_a_formula_becomes_mathml():
+    assert after(to_mathml, formula("T &lt; 3"), "page.md").startswith("<math><mi>T</mi><mo>&lt;</mo>")
+    display = after(to_mathml, '<div class="arithmatex">\\[\nA\n\\]</div>', "page.md")
+    assert re.match('<math data-pagefind-ignore="" [^>]*display="block"', display)
 
 
-def test_the_comma_behind_a_formula_stays_with_it(tmp_path):
-    source = tmp_path / "page.md"
-    source.write_text("$T$, then $T$ and 在$T$，里 $T$>")
-    html = to_mathml(f"{formula('T')}, then {formula('T')} and 在{formula('T')}，里 {formula('T')}&gt;", source)
+def test_the_comma_behind_a_formula_stays_with_it():
+    t = formula("T")
+    html = after(to_mathml, f"{t}, then {t} and 在{t}，里 {t}&gt;", "page.md")
     math = "<math><mi>T</mi></math>"
     kept = '<span class="kept">{}</span>'.format
     assert html == f"{kept(f'{math},')} then {math} and 在{kept(f'{math}，')}里 {math}&gt;"
@@ -272,4 +268,4 @@ def test_wrong_tex_of_a_displayed_and_indented_formula_is_named_with_its_line(tm
     source = tmp_path / "page.md"
     source.write_text("??? note\n\n    $$\n    A = 1\n    + \\frc{1}{2}\n    $$\n")
     with pytest.raises(SourceError, match=r'page\.md:4: Unknown command "\\frc" in'):
-        to_mathml('<div class="arithmatex">\\[\nA = 1\n+ \\frc{1}{2}\n\\]</div>', source)
+        after(to_mathml, '<div class="arithmatex">\\[\nA = 1\n+ \\frc{1}{2}\n\\]</div>', source)

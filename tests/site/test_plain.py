@@ -1,8 +1,6 @@
 """Pages for machines that read: the Markdown of a page with its cells, its outputs and whole addresses."""
 
-from pathlib import Path
-
-from tools.cells.source import OUTPUT_MARK
+from tools.cells.source import OUTPUT_MARK, resolve
 from tools.languages import markdown
 from tools.site import plain
 
@@ -66,10 +64,9 @@ print(x)
 
 
 def test_a_page_has_its_cells_and_outputs_and_whole_addresses(tmp_path):
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a/b.md").write_text(CELLS, encoding="utf-8")
-    page = markdown.parse(PAGE, Path("docs/en/a/b.md"))
-    options = {"base_path": [str(tmp_path)]}
-    assert plain.page(
-        page, "https://site/", "https://site/".__add__, {"show": "Measured here"}, options
-    ) == PLAIN.format(empty="    ")
+    for path, text in {"snippets/a/b.md": CELLS, "page.md": PAGE}.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text, encoding="utf-8")
+    page, cells = markdown.read(tmp_path / "page.md"), resolve(tmp_path / "page.md", tmp_path / "snippets")
+    written = plain.page(page, cells, "https://site/", "https://site/".__add__, {"show": "Measured here"})
+    assert written == PLAIN.format(empty="    ")

@@ -74,6 +74,7 @@ def test_the_preview_shows_an_edited_cell_reports_a_mistake_and_recovers(preview
     page = "foundations/causal/"
     preview.wait(lambda: "<article" in preview.shows(page))
     assert preview.shows(page).count("a_fresh_name") == 0
+    assert "Content-Security-Policy" not in preview.shows(page), "it would stop the script that reloads"
 
     snippet = preview.project / "snippets/foundations/causal.md"
     text = snippet.read_text("utf-8")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.browser import site
+from tests.site.made import after
 from tools.cells.source import SourceError
 from tools.languages import markdown
 from tools.site.body import inline_pictures
@@ -43,10 +44,11 @@ def test_what_only_looks_like_a_slip_is_left_alone():
     refuse_slips(markdown.parse(text, Path("page.md")))
 
 
-def test_a_picture_that_holds_a_script_is_refused(tmp_path):
-    (tmp_path / "a.svg").write_text("<svg><script>alert(1)</script></svg>", encoding="utf-8")
+@pytest.mark.parametrize("drawing", ["<svg><script>x</script></svg>", "<svg><g onclick='x'/></svg>", "png"])
+def test_a_picture_that_holds_a_script_is_refused(tmp_path, drawing):
+    (tmp_path / "a.svg").write_text(drawing, encoding="utf-8")
     with pytest.raises(SourceError, match=r"a\.svg:1: not an SVG picture, or one with a script"):
-        inline_pictures('<img alt="A" src="../../assets/a.svg">', tmp_path, {})
+        after(inline_pictures, '<img alt="A" src="../../assets/a.svg">', tmp_path, {})
 
 
 # --- in a build -----------------------------------------------------------------------------------

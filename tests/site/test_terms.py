@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.site.made import after
 from tools.site.terms import Terms
 
 HEADER = "id,en,it,zh,where,says_en,says_it,says_zh"
@@ -30,32 +31,35 @@ MASK = '<a class="term" href="../glossary/#mask" title="Hides &lt;keys&gt;, &quo
 CAUSAL = '<a class="term" href="../glossary/#causal-mask" title="Hides the future.">{}</a>'
 
 
+# No prose, or no term.
+ALONE = [
+    "<h2>A mask</h2><p>masked</p>",
+    '<p><code>mask</code> <a href="x">a <em>mask</em></a></p>',
+    "<p>A loss mask in memory, &lt;b&gt;.</p>",
+]
+
+
 @pytest.mark.parametrize(
     ("body", "wanted"),
     [
         ("<p>A mask and a mask.</p>", f"<p>A {MASK.format('mask')} and a mask.</p>"),
         ("<p>A causal\nmask.</p>", f"<p>A {CAUSAL.format(f'causal{chr(10)}mask')}.</p>"),
         ("<p>causal</p><p>mask</p>", f"<p>causal</p><p>{MASK.format('mask')}</p>"),
-        ("<h2>A mask</h2><p>masked</p>", "<h2>A mask</h2><p>masked</p>"),
-        (
-            "<p><code>mask</code> <a href='x'>a <em>mask</em></a></p>",
-            "<p><code>mask</code> <a href='x'>a <em>mask</em></a></p>",
-        ),
-        ("<p>A loss mask in memory.</p>", "<p>A loss mask in memory.</p>"),
+        *[(alone, alone) for alone in ALONE],
     ],
 )
 def test_the_first_mention_of_a_term_in_prose_is_a_link_with_its_sentence(terms, body, wanted):
-    assert terms("en").link(body, "../glossary/") == wanted
+    assert after(terms("en").link, body, "../glossary/") == wanted
 
 
 def test_a_word_of_two_terms_is_no_link(terms):
-    assert terms("it").link("<p>Un elemento.</p>", "") == "<p>Un elemento.</p>"
-    assert terms("en").link("<p>An entry, an item.</p>", "").count("<a ") == 2
+    assert after(terms("it").link, "<p>Un elemento.</p>", "") == "<p>Un elemento.</p>"
+    assert after(terms("en").link, "<p>An entry, an item.</p>", "").count("<a ") == 2
 
 
 def test_each_language_has_its_own_words(terms):
-    assert 'title="Nasconde.">maschere</a>' in terms("it").link("<p>Le maschere</p>", "")
-    assert 'title="遮住键。">掩码</a>' in terms("zh").link("<p>一个掩码</p>", "")
+    assert 'title="Nasconde.">maschere</a>' in after(terms("it").link, "<p>Le maschere</p>", "")
+    assert 'title="遮住键。">掩码</a>' in after(terms("zh").link, "<p>一个掩码</p>", "")
 
 
 def test_entries_are_in_the_order_of_the_alphabet_with_the_other_names(terms):

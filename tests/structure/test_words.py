@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 from tests.configuration import LANGUAGES, ROOT, SITE, SLUGS, flat
 from tools.labs.notebooks import SVG, stored_figures
 from tools.languages.glossary import Glossary, Prose, read_rows
-from tools.site.body import words_of_pictures
+from tools.languages.pictures import words_of_pictures
 
 PLACES = re.compile(r"\{(\w+)\}|<(\w+)")  # what a sentence has filled in, and its tags
 SAME = {"it": {"output"}}  # Italian says it, too

@@ -36,7 +36,7 @@ from tools.cells.record import write_atomically
 from tools.cells.source import Cell, SourceError, digest, read_cells, resolve, slug_of
 from tools.labs.notebooks import SVG, Figures, described, dump, notebook, stored_figures
 from tools.languages import configuration, markdown
-from tools.site.body import in_words, words_of_pictures
+from tools.languages.pictures import in_words, words_of_pictures
 
 INK = "#747d87"  # where no page gives an ink: as far from white paper as from dark
 UNWANTED = re.compile(r"<defs>\s*<style.*?</defs>| font-family:[^;\"]*;", re.S)  # they reach beyond the figure

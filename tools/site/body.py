@@ -1,46 +1,27 @@
-"""What is done to the HTML of a page's body: small functions from HTML to HTML."""
+"""What is done to the body of a page: small functions, each of which changes its tree."""
 
 import html
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, zip_longest
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from mkdocs.structure.toc import AnchorLink
 
 from tools.cells.source import SourceError
-from tools.languages.glossary import read_rows
+from tools.languages.pictures import in_words
 from tools.site.files import text
 from tools.site.outputs import legend
+from tools.site.tree import Node, append, parse, put_behind, replace, wrap
 
-TINTED = re.compile(
-    r'<h2 id="reading">.*?</ul>|<div class="output (?:(?!</pre>).)*<span class="(?:(?!</pre>).)*</pre></div>', re.S
-)
-PICTURE = re.compile(r'<img alt="([^"]*)" src="[^"]*?assets/([\w./-]+\.svg)"[^>]*>')
-DRAWING = re.compile(r"<svg\b([^>]*)(>.*</svg>)", re.S)
-WORD = re.compile(r'(<text\b(?![^>]* class="code\b)[^>]*>)([^<]+)(?=</text>)')  # code is the same in every language
-SHORT_CODE = re.compile(r"(?<!pre>)<code>(?=[^<]*[ -])([^<]{1,24})</code>")  # a browser ends a line at these two
-WIDTH = re.compile(r'viewBox="\S+ \S+ (\S+)')
+SHORT = re.compile("(?=.*[ -]).{1,24}")  # a browser ends a line at these two
 BROAD = 600  # a wider picture goes on beside the screen of a phone
-FONT_SIZE = re.compile(r'font-size="([\d.]+)(?:px)?"')
-SCRIPT = re.compile(r"<script|\son\w+\s*=", re.I)
-GAP = "\0"  # no file has one
-ROOT_ATTRIBUTE = re.compile(r'\s(?:aria-label|class|height|role|width|xmlns)="[^"]*"')
+OF_THE_FILE = ("height", "width", "xmlns")
 
 
-def change_text(body: str, markup: re.Pattern, change: Callable[[str], str]) -> str:
-    """A page's body whose text has become what `change` makes of it, a `GAP` for each `markup`.
-
-    The first group of `markup` is all of it.
-    """
-    parts, step = markup.split(body), markup.groups + 1
-    changed = change(GAP.join(parts[::step])).split(GAP)
-    return "".join(chain.from_iterable(zip_longest(changed, parts[1::step], fillvalue="")))
-
-
-def explain_tints(body: str, words: str) -> str:
-    """What the tints mean: below the first tinted output of a page, or in the section that tells how to read a page."""
-    return TINTED.sub(rf'\g<0><p class="legend" data-pagefind-ignore>{legend(words)}</p>', body, count=1)
+def explain_tints(body: Node, words: str) -> None:
+    """Say what the tints mean: below the first tinted output, or in the section that tells how to read a page."""
+    if first := body.css_first("h2#reading ~ ul, .output:has(span)"):
+        put_behind(first, f'<p class="legend" data-pagefind-ignore>{legend(words)}</p>')
 
 
 def older(headings: Iterable[AnchorLink], behind: Sequence[str]) -> Iterator[AnchorLink]:
@@ -51,51 +32,57 @@ def older(headings: Iterable[AnchorLink], behind: Sequence[str]) -> Iterator[Anc
         yield from older(heading.children, behind)
 
 
-def scrolling_tables(body: str) -> str:
-    """Each table of a page in a box of its own, which a reader can move sideways where it is wider than the screen."""
-    return body.replace("<table>", '<div class="wide" tabindex="0"><table>').replace("</table>", "</table></div>")
+def scroll_tables(body: Node) -> None:
+    """Put each table into a box of its own, which a reader can move sideways where it is wider than the screen."""
+    for table in body.css("table"):
+        wrap(table, "div", class_="wide", tabindex="0")
 
 
-def whole_code(body: str) -> str:
-    """A page on which no line ends inside a short piece of code: -inf does not become - and inf."""
-    return SHORT_CODE.sub(r'<code class="kept">\1</code>', body)
+def keep_code(body: Node) -> None:
+    """Let no line end inside a short piece of code: -inf does not become - and inf."""
+    for code in body.css(":not(pre) > code"):
+        if not code.attributes and SHORT.fullmatch(code.text()):
+            code.attrs["class"] = "kept"
 
 
-def words_of_pictures(path: Path, language: str) -> dict[str, str]:
-    """What the English words inside pictures become in a language; those without a translation stay as they are."""
-    return {row["en"]: row[language] for row in read_rows(path) if row.get(language)}
+def offer_commands(body: Node, words: Mapping) -> None:
+    """Give each command the words for the button that copies it."""
+    for code in body.css(".language-sh code"):
+        code.attrs["data-copy-label"], code.attrs["data-copied"] = words["copy_command"], words["command_copied"]
 
 
-def in_words(drawing: str, words: Mapping[str, str]) -> str:
-    """An SVG drawing whose texts have become `words`."""
-
-    def translated(match):
-        word = html.unescape(match[2])
-        return f"{match[1]}{html.escape(words.get(word, word), quote=False)}"
-
-    return WORD.sub(translated, drawing)
+def say_counted(body: Node, counts: Sequence[Sequence[str]]) -> None:
+    """Say below each promise what was counted for it."""
+    for promise, sentences in zip(body.css("h2#promises ~ ol:first-of-type > li"), counts):
+        append(promise, "".join(f"<small>{html.escape(sentence)}</small>" for sentence in sentences))
 
 
-def readable(drawing: str) -> str:
-    """An SVG drawing that tells the style sheet its width, and whose words are as high as that asks for, at least."""
-    drawing = WIDTH.sub(r'style="--wide:\1" \g<0>', drawing, count=1)
-    return FONT_SIZE.sub(r'style="font-size:max(\1px,var(--least,0px))"', drawing)
+def inline_pictures(body: Node, assets: Path, words: Mapping[str, str]) -> None:
+    """Make each SVG picture part of the page, so that its ink follows the page's colours; its words become `words`."""
+    for image in body.css('img[src*="assets/"][src$=".svg"]'):
+        path = Path(assets, image.attrs["src"].rpartition("assets/")[2])
+        if path.is_file():
+            replace(image, picture(path, image.attrs["alt"] or "", words))
 
 
-def inline_pictures(body: str, assets: Path, words: Mapping[str, str]) -> str:
-    """Each SVG picture as part of the page, so that its ink follows the page's colours; its words become `words`."""
+def picture(path: Path, name: str, words: Mapping[str, str]) -> str:
+    """An SVG picture as part of a page."""
+    svg = parse(in_words(text(path), words)).css_first("svg")
+    if not svg or svg.css("script") or any(key.startswith("on") for node in svg.traverse() for key in node.attributes):
+        raise SourceError(f"{path}:1: not an SVG picture, or one with a script; save it as a plain SVG")
+    for key in OF_THE_FILE:
+        if key in svg.attrs:
+            del svg.attrs[key]
+    broad = float(svg.attributes.get("viewBox", "0 0 0 0").split()[2]) > BROAD
+    svg.attrs["class"] = "picture broad" if broad else "picture"
+    svg.attrs["role"], svg.attrs["aria-label"] = "img", name
+    return svg.html or ""
 
-    def inline(match):
-        path = Path(assets, match[2])
-        if not path.is_file():
-            return match[0]
-        drawing = DRAWING.search(text(path))
-        if not drawing or SCRIPT.search(drawing[0]):
-            raise SourceError(f"{path}:1: not an SVG picture, or one with a script; save it as a plain SVG")
-        attributes = ROOT_ATTRIBUTE.sub("", drawing[1])
-        width = WIDTH.search(attributes)
-        broad = " broad" if width and float(width[1]) > BROAD else ""
-        shown = f'<svg class="picture{broad}" role="img" aria-label="{match[1]}"{attributes}{drawing[2]}'
-        return readable(in_words(shown, words))
 
-    return PICTURE.sub(inline, body)
+def enlarge_words(body: Node) -> None:
+    """Tell the style sheet how wide each picture is, and let its words be as high as that asks for, at least."""
+    for svg in body.css("svg[viewBox]"):
+        svg.attrs["style"] = f"--wide:{svg.attrs['viewBox'].split()[2]}"
+    for word in body.css("svg [font-size]"):
+        word.attrs["style"] = f"font-size:max({word.attrs['font-size'].removesuffix('px')}px,var(--least,0px))"
+        del word.attrs["font-size"]

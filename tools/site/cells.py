@@ -1,110 +1,107 @@
-"""The cells of a page: pymdownx.snippets puts them into its Markdown, pymdownx.superfences asks here how they look."""
+"""The cells of a page and the figures of a lab: its Markdown gets places, and its tree what stands there.
+
+A place is a block of its own kind that holds the number of its line, so it stands wherever a block of code can.
+"""
 
 import functools
 import html
 import re
-from collections import deque
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from markdown import Markdown
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import TextLexer, get_lexer_by_name
 from pygments.util import ClassNotFound
-from pymdownx.snippets import SnippetExtension, SnippetPreprocessor
 
-from tools.cells.source import OUTPUT_MARK, Cell, SourceError, read_includes
-from tools.site.files import relative, text
+from tools.cells.source import Cell, SourceError, read_includes, split_lines
+from tools.labs.notebooks import described
+from tools.languages.markdown import Page
+from tools.site.files import text
 from tools.site.outputs import show
+from tools.site.tree import Node, replace
 
-NOTHING: Mapping = {}
+Figures = Mapping[str, Sequence[str]]  # of a lab as SVG, by the names of the cells that draw them
+
+PLACE = "place"
 FORMATTER = HtmlFormatter(nowrap=True)
 PLAIN_TOKEN = re.compile(r'<span class="(?:n|o|p|w|fm|kc|vm)">([^<]*)</span>')
 DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
 
-class Snippets(SnippetPreprocessor):
-    """Includes cells from files that were read already.
+def with_places(page: Page) -> str:
+    """The text of a page, in it a place for each cell that it shows and for each figure that it describes."""
+    lines = ["", *split_lines(page.text)]
+    ends = {include.line: include.line + 1 for include in read_includes(page.path, text)}
+    for line, end in (ends | {block.line: block.end for block, _ in described(page)}).items():
+        indent = re.match(" *", lines[line])[0]
+        lines[line:end] = [f"{indent}```{PLACE}\n{indent}{line}\n{indent}```", *[""] * (end - line - 1)]
+    return "\n".join(lines[1:])
 
-    The mark between a cell and its output goes, which would join them to a paragraph in a folded block. Below some
-    cells, by their names, comes a sentence that is said of them.
+
+def fence(source: str, language: str, *_: Any, **__: Any) -> str:
+    """A block of a page as HTML."""
+    return f'<div data-line="{source}"></div>' if language == PLACE else block(source, language)
+
+
+FENCE = {"name": "*", "class": "highlight", "format": fence}  # for pymdownx.superfences, of any language
+
+
+def fill(body: Node, drawings: Mapping[int, str], path: Path) -> None:
+    """Put what is drawn into the places of the page in `path`; `SourceError` for a line that Markdown took for text."""
+    places = {int(place.attrs["data-line"]): place for place in body.css("[data-line]")}
+    for line, drawing in drawings.items():
+        if line not in places:
+            raise SourceError(f"{path}:{line}: no cell can stand here; indent the line like the text around it")
+        replace(places[line], drawing)
+
+
+def drawings(
+    page: Page, cells: Sequence[Cell], figures: Figures, ran_on: Mapping[str, str], words: Mapping[str, str]
+) -> dict[int, str]:
+    """By its line what stands in each place of a page.
+
+    `ran_on` are sentences that stand below some cells, by their names, and below the figures of these; `words` are
+    those of the language.
     """
-
-    said = NOTHING
-
-    def read_lines(self, path):
-        return text(relative(path)).split("\n")
-
-    def process_snippet_lines(self, lines, target):
-        shown = ["" if line == OUTPUT_MARK else line for line in lines]
-        sentence = self.said.get(target["section"])
-        return [*shown, "", sentence] if sentence else shown
+    drawn = {
+        include.line: draw(cell, words) + ("" if cell.name in figures else below(cell.name, ran_on))
+        for include, cell in zip(read_includes(page.path, text), cells, strict=True)
+    }
+    for name, lines in lines_of_figures(page, figures).items():
+        drawn |= {line: f'<div class="plot">{figure}</div>' for line, figure in zip(lines, figures[name])}
+        drawn[lines[-1]] += below(name, ran_on)
+    return drawn
 
 
-def with_cells(markdown: str, options: Mapping, said: Mapping[str, str] = NOTHING) -> str:
-    """The Markdown of a page with its cells in it, under the options that mkdocs.yml has for pymdownx.snippets."""
-    snippets = Snippets(SnippetExtension(**options).getConfigs(), Markdown())
-    snippets.said = said
-    return "\n".join(snippets.run(markdown.split("\n")))
+def lines_of_figures(page: Page, figures: Figures) -> dict[str, list[int]]:
+    """By the name of each cell that draws, where the page of a lab describes its figures; `SourceError` for others."""
+    lines = defaultdict[str, list[int]](list)
+    for block, name in described(page):
+        lines[name].append(block.line)
+    if {name: len(each) for name, each in lines.items()} != {name: len(each) for name, each in figures.items()}:
+        fix = f"write it anew: nox -s update -- labs/{page.path.stem}"
+        raise SourceError(f"{page.path}: its notebook has other figures than the page; {fix}")
+    return lines
 
 
-class Fences:
-    """What draws the blocks of one page after the other; the cells of a page come in their order."""
-
-    def __init__(self) -> None:
-        self.begin([], {}, {})
-        self.of_any_language = {"name": "*", "class": "highlight", "format": self.draw}  # for superfences
-
-    def begin(self, cells: Sequence[Cell], ran_on: Mapping[str, str], text: Mapping) -> None:
-        """The next blocks are those of a page with these cells.
-
-        `ran_on` are sentences that stand below some of them, by their names; `text` are the words of the language.
-        """
-        self.above: Cell | None = None
-        self.cells, self.ran_on, self.text = deque(cells), ran_on, text
-
-    def draw(self, source, language, *args, **kwargs) -> str:
-        """A block as HTML."""
-        if language == "python" and self.cells and same(self.cells[0].code, source):
-            self.above = cell = self.cells.popleft()
-            code = block(source, language, self.marks(cell)).replace('">', f'" id="cell-{cell.name}">', 1)
-            return code if cell.output else code + self.below(cell)
-        if language == "text" and self.above and same(self.above.output, source):
-            cell, self.above = self.above, None
-            return output(cell, self.text) + self.below(cell)
-        code = block(source, language)
-        return self.command(code) if language == "sh" else code
-
-    def command(self, code: str) -> str:
-        """A drawn command with the words for the button that copies it."""
-        label, said = html.escape(self.text["copy_command"]), html.escape(self.text["command_copied"])
-        return code.replace("<code>", f'<code data-copy-label="{label}" data-copied="{said}">', 1)
-
-    def marks(self, cell: Cell) -> tuple[tuple[int, str], ...]:
-        """The marked lines of a cell, and what begins each; the style sheet shows the sign and says the words."""
-        return tuple(
-            (line, f'<mark class="{kind}" data-says="{html.escape(self.text[kind])}">')
-            for kind, lines in cell.marks.items()
-            for line in lines
-        )
-
-    def below(self, cell: Cell) -> str:
-        """Where a cell ran, if that is said of it."""
-        said = DATE.sub(r"<time>\g<0></time>", html.escape(self.ran_on.get(cell.name, "")))
-        return f'<p class="ran-on">{said}</p>' if said else ""
+def draw(cell: Cell, words: Mapping) -> str:
+    """A cell as HTML, with its output if it has one."""
+    marks = tuple(
+        (line, f'<mark class="{kind}" data-says="{html.escape(words[kind])}">')
+        for kind, lines in cell.marks.items()
+        for line in lines
+    )
+    code = block(cell.code, "python", marks).replace('">', f'" id="cell-{cell.name}">', 1)
+    return code + output(cell, words) if cell.output else code
 
 
-def same(text: str | None, source: str) -> bool:
-    """Whether a block shows this text; the lines of a block may have lost the spaces at their ends."""
-    return text is not None and text.rstrip("\n") == source.rstrip("\n")
-
-
-def refuse_undrawn(body: str, path: Path, cells: Sequence[Cell]) -> None:
-    """`SourceError` where the HTML of the page that is written in `path` lacks a cell."""
-    for include, cell in zip(read_includes(path, text), cells):
-        if f'id="cell-{cell.name}"' not in body:
-            raise SourceError(f"{path}:{include.line}: no cell can stand here; indent the line like the text around it")
+def below(name: str, ran_on: Mapping[str, str]) -> str:
+    """Where a cell ran, if that is said of it."""
+    sentence = DATE.sub(r"<time>\g<0></time>", html.escape(ran_on.get(name, "")))
+    return f'<p class="ran-on">{sentence}</p>' if sentence else ""
 
 
 @functools.cache
@@ -124,10 +121,17 @@ def block(source: str, language: str, marks: Sequence[tuple[int, str]] = ()) -> 
     return f'<div class="language-{language} highlight"><pre><span></span><code>{code}</code></pre></div>'
 
 
-def output(cell: Cell, text: Mapping) -> str:
+def output(cell: Cell, words: Mapping) -> str:
     """What a cell prints as a box that joins its code; the search leaves it out."""
-    said = [text["output"], *(text[axis].format(names=" ".join(named)) for axis, named in cell.names.items() if named)]
+    axes = (words[axis].format(names=" ".join(names)) for axis, names in cell.names.items() if names)
     return (
-        f'<div class="output no-copy" role="group" aria-label="{html.escape(" · ".join(said))}" '
+        f'<div class="output no-copy" role="group" aria-label="{html.escape(" · ".join([words["output"], *axes]))}" '
         f"data-pagefind-ignore><pre>{show(cell.output, **cell.names)}</pre></div>"
     )
+
+
+def in_markdown(cell: Cell, ran_on: Mapping[str, str]) -> list[str]:
+    """A cell as lines of Markdown, with its output and what is said of where it ran."""
+    lines = ["```python", *split_lines(cell.code), "```"]
+    lines += ["", "```text", *split_lines(cell.output), "```"] if cell.output else []
+    return [*lines, "", ran_on[cell.name]] if ran_on.get(cell.name) else lines

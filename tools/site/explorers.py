@@ -7,12 +7,11 @@ theme/explorers/<name>.html draws one from the numbers of verified/explorers/<na
 theme/assets/explorers/<name>.js makes it live.
 """
 
-import html
 import json
 import math
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Protocol
 from urllib.parse import parse_qsl
 
 from jinja2 import Environment
@@ -21,12 +20,14 @@ from tools.cells.source import SourceError
 from tools.languages.glossary import read_rows
 from tools.site.files import text
 from tools.site.outputs import tone_of
-
-LINK = re.compile(r'<p><a href="[^"]*#([\w-]+)" id="\1"(?: state="([^"]*)")?>(.*?)</a></p>', re.S)
+from tools.site.tree import Node, replace
 
 COMPUTING = {"mask-painter", "one-query"}  # with the kernel
 
-Draw = Callable[[str, str, str], str]  # an explorer by its name, its state and its words
+
+class Draw(Protocol):
+    def __call__(self, name: str, state: str, legend: str, **more: str) -> str:
+        """An explorer by its name, its state and its words; `more` is what its template needs besides."""
 
 
 def words(path: Path, language: str) -> dict[str, str]:
@@ -34,34 +35,36 @@ def words(path: Path, language: str) -> dict[str, str]:
     return {row["key"]: row.get(language) or row["en"] for row in read_rows(path)}
 
 
-def show(body: str, source: Path, draw: Draw) -> tuple[str, list[str]]:
-    """A page's body with its explorers, and their scripts; `SourceError` names the page that asks for another."""
-
-    def drawn(link):
+def show(body: Node, source: Path, draw: Draw) -> list[str]:
+    """Put explorers into a page and return their scripts; `SourceError` names the page that asks for another."""
+    names = []
+    for link in body.css("p > a[id]:only-child"):
+        paragraph, name = link.parent, link.id
+        if not link.attributes["href"].endswith(f"#{name}") or paragraph.text() != link.text():
+            continue
         try:
-            return draw(*link.groups(""))
+            replace(paragraph, draw(name, link.attributes.get("state", ""), link.inner_html))
         except SourceError as error:
             raise SourceError(f"{source}: {error}") from None
-
-    names = [link[1] for link in LINK.finditer(body)]
+        names.append(name)
     kernel = ["kernel"] if COMPUTING.intersection(names) else []
-    return LINK.sub(drawn, body), [*kernel, "explorer", *names] if names else []
+    return [*kernel, "explorer", *names] if names else []
 
 
-def drawing(env: Environment, folder: Path, said: dict[str, str]) -> Draw:
-    """What draws an explorer in a language whose words are `said`; `folder` holds the numbers of each."""
+def drawing(env: Environment, folder: Path, words: Mapping[str, str]) -> Draw:
+    """What draws an explorer in a language that has these words; `folder` holds the numbers of each."""
     env.filters.update(tone=tone_of, largest=largest)
 
-    def draw(name, state, legend, **more):
+    def draw(name: str, state: str, legend: str, **more: str) -> str:
         path = Path(folder, f"{name}.json")
         if not path.is_file():
             raise SourceError(f"no explorer is named {name!r}; {folder} has them all")
-        golden, wanted = json.loads(text(path)), dict(parse_qsl(html.unescape(state)))
+        golden, wanted = json.loads(text(path)), dict(parse_qsl(state))
         case = next((case for case in golden["cases"] if wanted.items() <= case["state"].items()), None)
         if not case:
             raise SourceError(f"{name} has no numbers for the state {state!r}; {path} names them all")
         return env.get_template(f"explorers/{name}.html").render(
-            golden=golden, case=case, legend=legend, words=said, **more
+            golden=golden, case=case, legend=legend, words=words, **more
         )
 
     return draw

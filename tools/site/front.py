@@ -1,9 +1,8 @@
 """What the first page shows that is printed or counted elsewhere, so that nobody types it."""
 
-import html
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 
 from tools.cells.shapes import shape_comments
 from tools.cells.source import Cell
@@ -13,7 +12,6 @@ WORDS = "foundations/weighted-average", "tokens"
 WEIGHTS = "foundations/causal", "weights"
 SECTION = "foundations/causal", "row-zero"  # that shows them
 DECIMAL = re.compile(r"\d\.\d{4}")
-PROMISES = re.compile(r'<h2 id="promises">.*?</ol>', re.S)
 
 
 def cell(pages: Mapping[str, SitePage], slug: str, name: str) -> Cell:
@@ -48,14 +46,3 @@ def counted(pages: Collection[SitePage], languages: int, text: Mapping) -> list[
         [],
         [said["languages"].format(languages=languages, current=current, pages=len(pages))],
     ]
-
-
-def say_counted(body: str, counts: Sequence[Sequence[str]]) -> str:
-    """Below each promise what was counted for it."""
-    remaining = iter(counts)
-
-    def said(end):
-        lines = "".join(f"<small>{html.escape(sentence)}</small>" for sentence in next(remaining))
-        return f"{lines}{end[0]}"
-
-    return PROMISES.sub(lambda section: re.sub("</li>", said, section[0]), body)

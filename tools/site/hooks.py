@@ -6,6 +6,7 @@ from functools import partial
 from html import escape
 from pathlib import Path
 from types import SimpleNamespace
+from urllib.parse import urljoin
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # MkDocs puts only the folder of this file there
 
@@ -17,20 +18,22 @@ from mkdocs.plugins import event_priority
 
 from tools.cells.source import SourceError
 from tools.languages.markdown import ALL
-from tools.site import badges, body, curriculum, explorers, files, front, home, labs, plain, search, symbols
-from tools.site.cells import Fences, refuse_undrawn, with_cells
+from tools.languages.pictures import words_of_pictures
+from tools.site import badges, curriculum, explorers, files, front, home, plain, search, symbols
+from tools.site import body as change
+from tools.site.cells import FENCE, drawings, fill, with_places
 from tools.site.files import ROOT, relative
-from tools.site.head import finished
+from tools.site.head import policy, without_indents
 from tools.site.mathematics import to_mathml
 from tools.site.pages import read_edition
 from tools.site.terms import Terms
+from tools.site.tree import parse, written
 
 # static-i18n makes anew what mkdocs-jupyter made of a notebook: without this, its raw JSON is published as the page.
 if ".ipynb" not in utils.markdown_extensions:
     utils.markdown_extensions += (".ipynb",)  # type: ignore[assignment]  # MkDocs says how many there are
 
-for chatty in ("static_i18n", "jupyter"):
-    logging.getLogger(f"mkdocs.plugins.mkdocs_{chatty}").setLevel(logging.WARNING)
+logging.getLogger("mkdocs.plugins.mkdocs_static_i18n").setLevel(logging.WARNING)
 
 GLOSSARY, MUSEUM = "glossary", "practice/museum"
 # What stands below the text of some pages; in a site without this theme they are their text.
@@ -41,7 +44,6 @@ ENDS = {
 }
 TEMPLATES = {"index": "home.html"} | {slug: f"{slug}.html" for slug in (*ENDS, GLOSSARY)}
 
-fences = Fences()
 templates = files.Templates()
 now = SimpleNamespace()  # what is known in this build, and of the language that is built now
 
@@ -66,10 +68,10 @@ def on_config(config):
         now.citation = yaml.safe_load(relative(ROOT / "CITATION.cff").read_text("utf-8"))
     del config.theme.dirs[1:]  # or MkDocs would publish what Material brings
     config.mdx_configs["toc"]["permalink_title"] = config.extra["text"]["permalink"]
-    config.mdx_configs["pymdownx.superfences"] = {"custom_fences": [fences.of_any_language]}
+    config.mdx_configs["pymdownx.superfences"] = {"custom_fences": [FENCE]}
     now.language, now.languages = i18n.current_language, [language.locale for language in i18n.config.languages]
     now.terms = Terms(relative(ROOT / "languages/glossary.csv"), now.language, now.languages)
-    now.pictures = body.words_of_pictures(relative(ROOT / "languages/pictures.csv"), now.language)
+    now.pictures = words_of_pictures(relative(ROOT / "languages/pictures.csv"), now.language)
     now.explorers = explorers.words(relative(ROOT / "languages/explorers.csv"), now.language)
 
 
@@ -85,37 +87,28 @@ def here(page):
     return now.edition.pages[page.file.src_uri]
 
 
+@event_priority(-200)
+def on_pre_page(page, config, files):
+    """After mkdocs-jupyter, which would draw a lab by itself; here it is drawn as other pages are."""
+    vars(page).pop("render", None)
+
+
 def on_page_read_source(page, config):
-    known = here(page)
-    return labs.with_places(known.source) if known.is_lab else known.source.text
+    """A lab is read from the Markdown beside its notebook, and a page without a text from the English one."""
+    return with_places(here(page).source)
 
 
 def on_page_markdown(markdown, page, config, files):
     known = here(page)
-    page.meta["template"] = TEMPLATES.get(known.slug, "main.html")
-    fences.begin(known.cells, known.ran_on, config.extra["text"])
-    return with_cells(markdown, config.mdx_configs["pymdownx.snippets"])
-
-
-def on_page_content(html, page, config, files):
-    known, drawn = here(page), []
-    page.title = escape(known.title)
-    if known.is_lab:
-        drawn, html = labs.figures(html), labs.rendered(page, config, files)
-    html = body.whole_code(body.scrolling_tables(to_mathml(html, known.source.path)))
-    if known.slug != GLOSSARY and known.behind != ALL:
-        html = now.terms.link(html, utils.get_relative_url(now.edition.in_nav[GLOSSARY].url, page.url))
-    refuse_undrawn(html, known.source.path, known.cells)
-    html = labs.with_figures(body.explain_tints(html, config.extra["text"]["legend"]), drawn, known.source.path)
-    words = {} if known.behind == ALL else now.pictures
-    return body.inline_pictures(html, relative(ROOT / "docs/assets"), words)
+    page.title, page.meta["template"] = escape(known.title), TEMPLATES.get(known.slug, "main.html")
 
 
 def on_env(env, config, files):
     env.loader = ChoiceLoader([env.loader, PackageLoader("material")])  # icons and words; the frame is our own
     env.trim_blocks = env.lstrip_blocks = True
     env.bytecode_cache = templates
-    env.filters["spaced"] = plain.spaced
+    env.filters |= {"policy": policy, "spaced": plain.spaced, "whole": lambda link, base: urljoin(base, link)}
+    env.globals["preview"] = now.preview
     env.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
     now.env, now.attention = env, front.attention(now.edition.in_nav)
     now.counts = front.counted(now.edition.in_nav.values(), len(now.languages), config.extra["text"])
@@ -125,11 +118,9 @@ def on_env(env, config, files):
 def on_page_context(context, page, config, nav):
     """What a page says of others, and what lies beside it: here every page has its title and its sections."""
     known, edition = here(page), now.edition
-    museum = utils.get_relative_url(edition.in_nav[MUSEUM].url, page.url)
-    content, scripts = explorers.show(page.content, known.source.path, partial(now.draw, museum=museum))
-    content = front.say_counted(content, now.counts)
+    content, scripts = drawn(page, known, config.extra["text"])
     context.update(here=known, edition=edition, terms=now.terms, content=content, explorers=scripts)
-    context.update(bases=curriculum.bases(known, edition.in_nav), older=list(body.older(page.toc, known.behind)))
+    context.update(bases=curriculum.bases(known, edition.in_nav), older=list(change.older(page.toc, known.behind)))
     if repository := config.extra["repository"]:
         context.update(home=home.links(repository, known), bibtex=home.bibtex(now.citation, known.address))
     context.update(ENDS[known.slug](edition) if known.slug in ENDS else {}, attention=now.attention, counts=now.counts)
@@ -137,16 +128,35 @@ def on_page_context(context, page, config, nav):
     return context
 
 
+def drawn(page, known, words):
+    """The body of a page, and the scripts of its explorers."""
+    glossary, museum = (utils.get_relative_url(now.edition.in_nav[slug].url, page.url) for slug in (GLOSSARY, MUSEUM))
+    body, path = parse(page.content), known.source.path
+    fill(body, drawings(known.source, known.cells, known.figures, known.ran_on, words), path)
+    to_mathml(body, path)
+    change.offer_commands(body, words)
+    change.scroll_tables(body)
+    change.keep_code(body)
+    if known.slug != GLOSSARY and known.behind != ALL:
+        now.terms.link(body, glossary)
+    change.explain_tints(body, words["legend"])
+    change.inline_pictures(body, relative(ROOT / "docs/assets"), {} if known.behind == ALL else now.pictures)
+    change.enlarge_words(body)
+    change.say_counted(body, now.counts)
+    scripts = explorers.show(body, path, partial(now.draw, museum=museum))
+    return written(body), scripts
+
+
 @event_priority(-50)
 def on_post_page(output, page, config):
-    return finished(output, page.canonical_url, now.preview)
+    return without_indents(output)
 
 
 def on_post_template(output_content, template_name, config):
     """404.html would be written once per language, always to the same place: keep the first."""
     if template_name != "404.html":
         return output_content
-    return finished(output_content, "", now.preview) if config.plugins["i18n"].is_default_language_build else ""
+    return without_indents(output_content) if config.plugins["i18n"].is_default_language_build else ""
 
 
 @event_priority(-200)

@@ -29,8 +29,9 @@ class SitePage:
     """A page in one language.
 
     `source` is the page whose text it shows. `behind` names its sections whose English is newer, or is ALL.
-    `own_cells` are those of its snippet file. `badges` say what ran, `ran_on` where some of its cells did. `notebook`
-    and `markdown` are what lies beside it. To read it takes about so many `minutes`.
+    `own_cells` are those of its snippet file; `figures` are those of a lab as SVG, by the names of the cells that draw
+    them. `badges` say what ran, `ran_on` where some of its cells did. `notebook` and `markdown` are what lies beside
+    it. To read it takes about so many `minutes`.
     """
 
     slug: str
@@ -43,6 +44,7 @@ class SitePage:
     builds_on: Sequence[str]
     cells: Sequence[Cell]
     own_cells: Sequence[Cell]
+    figures: Mapping[str, Sequence[str]]
     badges: Sequence[Mapping]
     ran_on: Mapping[str, str]
     notebook: str | None
@@ -111,10 +113,11 @@ def read_page(file: I18nFile, config: MkDocsConfig, files: Files, records: Mappi
         builds_on=english.front.get("builds_on", []),
         cells=cells,
         own_cells=own,
+        figures={name: [output.data[notebooks.SVG] for output in outputs] for name, outputs in figures.items()},
         badges=badges.badges(slug, own, records),
         ran_on=ran_on,
         notebook=notebooks.dump(notebooks.notebook(source, cells, link, figures, ran_on)) if cells else None,
-        markdown=plain.page(source, address, link, ran_on, config.mdx_configs["pymdownx.snippets"]),
+        markdown=plain.page(source, cells, address, link, ran_on),
         minutes=minutes(source, config.extra["words_a_minute"]),
     )
 

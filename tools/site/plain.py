@@ -4,28 +4,34 @@ What theme/markdown adds to some pages, and the list of all as https://llmstxt.o
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from jinja2 import Environment
 from mkdocs import utils
 
+from tools.cells.source import Cell, read_includes
 from tools.labs.notebooks import linked
 from tools.languages.markdown import Page
-from tools.site.cells import with_cells
+from tools.site.cells import in_markdown
+from tools.site.files import text
 
 WIDE_SIGN = re.compile(r"[\u3000-\u303f\uff00-\uffef]$")
 
 
-def page(source: Page, address: str, link: Callable[[str], str], ran_on: Mapping[str, str], options: Mapping) -> str:
+def page(
+    source: Page, cells: Sequence[Cell], address: str, link: Callable[[str], str], ran_on: Mapping[str, str]
+) -> str:
     """The Markdown of the page at an address: `link` makes other addresses whole, `ran_on` says where cells ran.
 
     A figure of a lab, `![It rises.](#curve)`, is in no file of its own: what it shows leads to the cell that draws it.
     """
     lines = linked(source, lambda target: f"{address}{target}" if target.startswith("#") else link(target))
+    for include, cell in zip(read_includes(source.path, text), cells, strict=True):
+        indent, _, _ = lines[include.line].partition("-")
+        lines[include.line] = "\n".join(f"{indent}{line}" for line in in_markdown(cell, ran_on))
     body = "\n".join([*lines[source.first_line :], ""]).lstrip("\n")
-    body = re.sub(rf"^!(\[[^\]]+\]\({re.escape(address)}#)", r"\1cell-", body, flags=re.M)
-    return with_cells(body, options, ran_on)
+    return re.sub(rf"^!(\[[^\]]+\]\({re.escape(address)}#)", r"\1cell-", body, flags=re.M)
 
 
 def write_beside(path: str, env: Environment, context: Mapping) -> None:
@@ -36,8 +42,8 @@ def write_beside(path: str, env: Environment, context: Mapping) -> None:
         files[here.notebook_name] = here.notebook
     if here.slug == "index":
         files["llms.txt"] = env.get_template("markdown/llms.html").render(context)
-    for name, text in files.items():
-        utils.write_file(text.encode(), str(Path(path).with_name(name)))
+    for name, content in files.items():
+        utils.write_file(content.encode(), str(Path(path).with_name(name)))
 
 
 def spaced(words: str) -> str:

@@ -14,40 +14,30 @@ import json
 import re
 import subprocess
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from pagefind_bin import get_executable
+from selectolax.lexbor import LexborHTMLParser
 
 from tools.cells.source import SourceError
 from tools.languages.glossary import read_rows
-from tools.site.body import GAP, change_text
+from tools.site.tree import GAP, Node, change_texts, replace, texts
 
-ARTICLE = re.compile(
-    r'(<html\b[^>]* lang="([\w-]+)"[^>]*>).*?<article\b([^>]* data-pagefind-body[^>]*)>(.*)</article>', re.S
-)
-CHAPTER = re.compile(r'data-chapter="([^"]*)"')
-SECTION = re.compile(r'(?=<h2\b[^>]* id=")')
-HEADING = re.compile(r'<(h[12])\b[^>]* id="([^"]*)"[^>]*>(.*?)</\1>', re.S)
-LINK = re.compile(r'<a class="headerlink".*?</a>', re.S)
 # What is worth less than a section that explains: a list that leads to it, what repeats it, what asks about it.
 WORTH = {"exercise": 0.5, "recap": 0.5, "questions": 0.95}
 WORTH_OF_A_LIST = 0.1
 # Pagefind would leave these out itself, and take longer.
-UNREAD = re.compile(r'<svg\b.*?</svg>|<wbr>|<span class="c1">.*?</span>|</?span\b[^>]*>', re.S)
-OUTPUT = re.compile(r'<div class="output .*?</div>', re.S)
+UNREAD = "a.headerlink, svg, wbr, span.c1"
 # A formula whose signs do not stand in one line would say something else: 1/E for one over the root of E.
-FORMULA = re.compile(
-    r"<math\b(?:(?!</math>).)*?<m(?:frac|over|root|sqrt|subsup|sup|under|underover|table)\b.*?</math>", re.S
-)
+FORMULA = "math:has(mfrac, mover, mroot, msqrt, msubsup, msup, munder, munderover, mtable)"
 HAN = r"[\u3000-\u9fff\uff00-\uffef]"  # and its punctuation
 INSIDE = rf"[’'.](?<=[\w{GAP}].){GAP}*(?=[^\W\d])"
 BESIDE = rf"{HAN}{GAP}*(?=[^\s{GAP}])|[^\s{GAP}]{GAP}*(?={HAN})"
 BOUNDARY = {False: re.compile(INSIDE), True: re.compile(f"{INSIDE}|{BESIDE}")}
 SPACE = "\u2060 "
 UNSEEN = "\u2063"  # behind it stand words that are found, but not shown
-TAG = re.compile("(<[^>]*>)")
 WORD = re.compile(rf"(?:(?!{HAN}|\d)\w)(?:(?!{HAN})\w){{2,}}")
 
 
@@ -56,64 +46,93 @@ def index(site: Path | str, aliases: Path) -> None:
     output, rows, words = Path(site, "pagefind"), read_rows(aliases), defaultdict[str, Counter[str]](Counter)
     with TemporaryDirectory() as copy:
         for path in Path(site).rglob("*.html"):
-            if page := ARTICLE.search(path.read_text("utf-8")):
-                folder = Path(copy, path.relative_to(site)).parent
-                folder.mkdir(parents=True, exist_ok=True)
-                slug = path.relative_to(site).parent.as_posix().removeprefix(f"{page[2]}/")
-                for name, section in sections(page[4], page[3]):
-                    text = section + asked(f"{slug}#{name}", page[2], rows)
-                    Path(folder, f"{name or 'index'}.html").write_text(page[1] + text, encoding="utf-8")
-                    words[page[2]].update(set(WORD.findall(TAG.sub(" ", text).replace(SPACE, "").lower())))
-        command = [get_executable(), "--site", copy, "--output-path", output]
-        done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
+            page, folder = LexborHTMLParser(path.read_text("utf-8")), path.relative_to(site).parent
+            language = page.css_first("html").attributes["lang"]
+            for article in page.css("article[data-pagefind-body]"):
+                Path(copy, folder).mkdir(parents=True, exist_ok=True)
+                for name, text in sections(article):
+                    section = f"{folder.as_posix().removeprefix(f'{language}/')}#{name}"
+                    text = f'<html lang="{language}">{text}{unseen(asked(section, language, rows))}'
+                    Path(copy, folder, f"{name or 'index'}.html").write_text(text, encoding="utf-8")
+                    words[language].update(words_of(text))
+        run_pagefind(copy, output)
+    for language, count in words.items():
+        known = sorted((word for word in count if count[word] > 2), key=lambda word: (-count[word], word))
+        Path(output, f"words.{language}.txt").write_text(" ".join(known), encoding="utf-8")
+
+
+def run_pagefind(site: str, output: Path) -> None:
+    command = [get_executable(), "--site", site, "--output-path", str(output)]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
     if done.returncode:
         raise SourceError(f"Pagefind could not write the search index: {done.stdout.strip()} {done.stderr.strip()}")
     for unused in output.glob("pagefind-[!ew]*"):  # its own dialogs
         unused.unlink()
     entry = output / "pagefind-entry.json"  # the only file whose order changes from run to run
     entry.write_text(json.dumps(json.loads(entry.read_text("utf-8")), sort_keys=True), encoding="utf-8")
-    for language, count in words.items():
-        known = sorted((word for word in count if count[word] > 2), key=lambda word: (-count[word], word))
-        Path(output, f"words.{language}.txt").write_text(" ".join(known), encoding="utf-8")
 
 
-def sections(body: str, attributes: str) -> Iterator[tuple[str, str]]:
+def sections(article: Node) -> Iterator[tuple[str, str]]:
     """The sections of an article as Pagefind is to read them: the name of each, "" for what stands before the first."""
-    chapter = CHAPTER.search(attributes)
-    is_list = "data-list" in attributes
-    page = ""
-    for part in SECTION.split(LINK.sub("", body)):
-        heading = HEADING.search(part)
-        title = space_words(TAG.sub("", heading[3])) if heading else page
-        name = heading[2] if heading and heading[1] == "h2" else ""
+    make_readable(article)
+    page, chapter = "", article.attributes.get("data-chapter") or ""
+    for name, nodes in split(article).items():
+        title = next((node.text() for node in nodes if node.tag in ("h1", "h2") and node.id), page)
         page = page or title
-        said = {"title": title, "page": page, "chapter": chapter[1] if chapter else ""}
-        said["worth"] = str(WORTH_OF_A_LIST if is_list else WORTH.get(name, 1.0))
-        meta = "".join(f'<span data-pagefind-meta="{key}">{value}</span>' for key, value in said.items() if value)
-        yield name, f"<p>{meta}</p><article data-pagefind-body>{readable(part)}"
+        worth = WORTH_OF_A_LIST if "data-list" in article.attributes else WORTH.get(name, 1.0)
+        known = {"title": title, "page": page, "chapter": chapter, "worth": str(worth)}
+        meta = (f'<span data-pagefind-meta="{key}">{html.escape(text)}</span>' for key, text in known.items() if text)
+        yield name, f"<p>{''.join(meta)}</p><article data-pagefind-body>{''.join(node.html or '' for node in nodes)}"
 
 
-def asked(section: str, language: str, rows: Iterable[Mapping[str, str]]) -> str:
-    """The words of those who ask for a section, in its own language or else in English."""
-    words = [html.escape(row.get(language) or row["en"], quote=False) for row in rows if row["section"] == section]
-    return f'<p data-pagefind-weight="10">{UNSEEN} {space_words(". ".join(words))}.</p>' if words else ""
+def split(article: Node) -> dict[str, list[Node]]:
+    """What stands below each heading with an id, and above the first, whatever holds them."""
+    for holder in article.css(":not(article):has(h2[id])"):
+        holder.unwrap()
+    name, parts = "", defaultdict[str, list[Node]](list)
+    for node in article.iter(include_text=True):
+        name = node.id if node.tag == "h2" and node.id else name
+        parts[name].append(node)
+    return parts
 
 
-def readable(article: str) -> str:
-    """An article as Pagefind is to read it."""
-    article = article.replace("<summary>", '<summary data-pagefind-weight="3">')  # a question, or a message of torch
-    article = OUTPUT.sub(lambda output: messages(UNREAD.sub("", output[0])), article)
-    return space_words(UNREAD.sub("", FORMULA.sub("…", article)))
+def make_readable(article: Node) -> None:
+    """Make an article what Pagefind is to read."""
+    for output in article.css(".output"):
+        replace(output, f"<p>{html.escape(messages(output.text()), quote=False)}</p>")
+    for formula in article.css(FORMULA):
+        formula.replace_with("…")
+    for unread in article.css(UNREAD):
+        unread.decompose()
+    article.unwrap_tags(["span"])
+    for summary in article.css("summary"):  # a question, or a message of torch
+        summary.attrs["data-pagefind-weight"] = "3"
+    article.merge_text_nodes()  # those of spans that are gone
+    change_texts([*texts(article)], space_words, Node.replace_with)
 
 
 def messages(output: str) -> str:
     """The lines of an output that are sentences, as messages of torch are; numbers are not looked for."""
-    lines = (line for line in TAG.sub("", output).splitlines() if len(re.findall(r"\b[a-z]{2,}\b", line)) > 4)
-    return f"<p>{' '.join(lines)}</p>"
+    # The signs count for what stands as <All keys matched successfully>.
+    return " ".join(line for line in output.splitlines() if len(re.findall(r"\b[a-z]{2,}\b|[<>]", line)) > 4)
 
 
-def space_words(article: str) -> str:
-    """An article whose text has a marked space at each boundary; the last word of a block gets none."""
+def space_words(text: str) -> str:
+    """Texts with a marked space at each boundary; the last word of a block gets none."""
+    return BOUNDARY[bool(re.search(HAN, text))].sub(rf"\g<0>{SPACE}", text)
 
-    boundary = BOUNDARY[bool(re.search(HAN, article))]
-    return change_text(article, TAG, lambda text: boundary.sub(rf"\g<0>{SPACE}", text))
+
+def asked(section: str, language: str, rows: Iterable[Mapping[str, str]]) -> list[str]:
+    """The words of those who ask for a section, in its own language or else in English."""
+    return [row.get(language) or row["en"] for row in rows if row["section"] == section]
+
+
+def unseen(words: Sequence[str]) -> str:
+    """Words that are found, but not shown, as HTML at the end of a section."""
+    text = html.escape(space_words(". ".join(words)), quote=False)
+    return f'<p data-pagefind-weight="10">{UNSEEN} {text}.</p>' if words else ""
+
+
+def words_of(page: str) -> set[str]:
+    """The words among which a mistyped one is looked for."""
+    return set(WORD.findall(LexborHTMLParser(page).text(separator=" ").replace(SPACE, "").lower()))

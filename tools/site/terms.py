@@ -4,14 +4,15 @@ theme/assets/terms.js shows the sentence to whoever points at the link; theme/gl
 """
 
 import html
-import re
 from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
-from tools.languages.glossary import HAN, Finder, read_glossary
-from tools.site.body import change_text
+from tools.languages.glossary import HAN, Finder, Term, read_glossary
+from tools.site.tree import Node, change_texts, replace, texts
 
-NO_PROSE = re.compile(r"(<(?:(a|button|code|h[1-4]|math|pre|summary|svg)\b.*?</\2>|[^>]*>))", re.S)
+NO_PROSE = {"a", "button", "code", "h1", "h2", "h3", "h4", "math", "pre", "summary", "svg"}
 TWO_SENSES = {"memory"}  # of the encoder, and of the GPU
 
 
@@ -22,7 +23,7 @@ class Entry:
     id: str
     name: str
     says: str
-    names: dict
+    names: Mapping[str, str]
     where: str
 
     @property
@@ -33,41 +34,41 @@ class Entry:
 class Terms:
     """The terms of a glossary that have a sentence for the readers of a language, or in English while it has none."""
 
-    def __init__(self, path, language, others):
+    def __init__(self, path: Path, language: str, others: Collection[str]) -> None:
         terms = read_glossary(path)
         self.language = language = language if any(term.says(language) for term in terms) else "en"
-        said = [term for term in terms if term.says(language)]
-        entries = {term: entry(term, language, others) for term in said}
-        self.entries = sorted(entries.values(), key=alphabetical)
-        self.says = {term.id: term.says(language) for term in said}
-        owners = Counter(form for term in said for form in term.forms(language))
+        explained = [term for term in terms if term.says(language)]
+        self.entries = sorted((entry(term, language, others) for term in explained), key=alphabetical)
+        self.sentences = {term.id: term.says(language) for term in explained}
+        owners = Counter(form for term in explained for form in term.forms(language))
         unclear = TWO_SENSES | {form for form, count in owners.items() if count > 1}
-        clear = [term for term in said if unclear.isdisjoint(term.forms(language))]
+        clear = [term for term in explained if unclear.isdisjoint(term.forms(language))]
         # The terms without a sentence are found, too, so that "attention score" is not "attention".
-        self.places = Finder([*(term for term in terms if term not in said), *clear], language, language).places
+        self.places = Finder([*(term for term in terms if term not in explained), *clear], language, language).places
 
-    def link(self, body, glossary):
-        """A page's body with the first mention of each term as a link to the page `glossary`."""
-        return change_text(body, NO_PROSE, lambda prose: self.linked(prose, glossary))
+    def link(self, body: Node, glossary: str) -> None:
+        """Make the first mention of each term on a page a link to the page `glossary`."""
+        change_texts([*texts(body, without=NO_PROSE)], lambda prose: self.linked(prose, glossary), replace)
 
-    def linked(self, text, glossary):
+    def linked(self, prose: str, glossary: str) -> str:
+        """Some texts as HTML that differs from them where a term is."""
         pieces, done, linked = [], 0, set()
-        for start, end, term in self.places(text):
-            if term.id in self.says and term.id not in linked:
-                says = html.escape(self.says[term.id])
-                link = f'<a class="term" href="{glossary}#{term.id}" title="{says}">{text[start:end]}</a>'
-                pieces += text[done:start], link
+        for start, end, term in self.places(prose):
+            if term.id in self.sentences and term.id not in linked:
+                sentence = html.escape(self.sentences[term.id])
+                link = f'<a class="term" href="{glossary}#{term.id}" title="{sentence}">{prose[start:end]}</a>'
+                pieces += html.escape(prose[done:start], quote=False), link
                 done = end
                 linked.add(term.id)
-        return "".join((*pieces, text[done:]))
+        return "".join((*pieces, html.escape(prose[done:], quote=False)))
 
 
-def entry(term, language, others):
+def entry(term: Term, language: str, others: Collection[str]) -> Entry:
     name = term.cells[language]
     names = {other: term.cells[other] for other in others if term.cells.get(other) not in (None, "", name)}
     return Entry(term.id, name, term.says(language), names, term.cells["where"])
 
 
-def alphabetical(entry):
+def alphabetical(entry: Entry) -> str:
     """By the name; where that has no alphabet, by the English one."""
     return (entry.names["en"] if HAN.match(entry.name) else entry.name).lower()

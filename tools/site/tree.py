@@ -1,0 +1,73 @@
+"""The HTML of a page as a tree: it is parsed once, small functions change it, and it is written once."""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+
+from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+Node = LexborNode
+GAP = "\0"  # no page has one
+
+
+def parse(html: str) -> Node:
+    """An element that holds a part of a page."""
+    holder = LexborHTMLParser("<article></article>").css_first("article", strict=True)
+    assert holder
+    holder.inner_html = html
+    return holder
+
+
+def written(holder: Node) -> str:
+    """What an element holds, as HTML; a space without a break is itself, which is shorter than its name."""
+    return holder.inner_html.replace("&nbsp;", "\u00a0")
+
+
+def fresh(node: Node, html: str) -> Node:
+    """A new element that holds HTML, for the tree of a node."""
+    made = node.parser.create_node("div")
+    made.inner_html = html
+    return made
+
+
+def replace(node: Node, html: str) -> None:
+    """Put HTML where a node stands."""
+    place = fresh(node, html)
+    node.replace_with(place, move=True)
+    place.unwrap(delete_empty=True)
+
+
+def append(node: Node, html: str) -> None:
+    """Put HTML at the end of what an element holds."""
+    node.insert_child(fresh(node, html), move=True)
+    node.last_child.unwrap(delete_empty=True)
+
+
+def put_behind(node: Node, html: str) -> None:
+    """Put HTML behind a node."""
+    node.insert_after(fresh(node, html), move=True)
+    node.next.unwrap(delete_empty=True)
+
+
+def wrap(node: Node, tag: str, **attributes: str) -> None:
+    """Put a node into an element of its own."""
+    box = node.parser.create_node(tag)
+    for name, value in attributes.items():
+        box.attrs[name.rstrip("_")] = value
+    node.insert_before(box, move=True)
+    box.insert_child(node, move=True)
+
+
+def texts(node: Node, without: Collection[str] = ()) -> Iterator[Node]:
+    """The texts that an element holds, in order, but for those inside elements of some kinds."""
+    for child in node.iter(include_text=True):
+        if child.is_text_node:
+            yield child
+        elif child.tag not in without:
+            yield from texts(child, without)
+
+
+def change_texts(nodes: Sequence[Node], change: Callable[[str], str], put: Callable[[Node, str], None]) -> None:
+    """Let `put` replace each text that `change` makes another; it gets all of them as one, a `GAP` between two."""
+    before = [node.text_content or "" for node in nodes]
+    for node, old, new in zip(nodes, before, change(GAP.join(before)).split(GAP), strict=True):
+        if new != old:
+            put(node, new)
