@@ -1,4 +1,4 @@
-"""Where each name is used: an index of the cells, made from their source text while the site is built.
+"""Where each name is used: an index of the pages, made from the source text of their cells while the site is built.
 
 A name is one that a cell imports from torch, einops or transformers, written out (`torch.nn.Linear`), or a class that
 the cells define, or a function of theirs that says its shapes. One that nearly every page uses says nothing and is left
@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tools.cells.source import Cell, program_cells
+from tools.cells.source import Cell
 from tools.site.pages import SitePage
 
 PACKAGES = ("torch.", "einops.", "transformers.")
@@ -21,10 +21,10 @@ NEARLY_ALL = 0.8
 
 @dataclass(frozen=True)
 class Symbol:
-    """A name, and each page that uses it with the names of its cells that do."""
+    """A name, and the pages that use it in reading order, each with its first cell that does."""
 
     name: str
-    uses: Sequence[tuple[SitePage, Sequence[str]]]
+    uses: Sequence[tuple[SitePage, str]]
 
     @property
     def letter(self) -> str:
@@ -33,14 +33,10 @@ class Symbol:
 
 def index(pages: Collection[SitePage]) -> list[Symbol]:
     """The symbols of some pages from A to Z, whatever stands before the last dot."""
-    uses, with_cells = defaultdict(list), [page for page in pages if page.own_cells]
+    uses, with_cells = defaultdict[str, list[tuple[SitePage, str]]](list), [page for page in pages if page.own_cells]
     for page in with_cells:
-        cells = defaultdict(list)
-        for cell in page.own_cells:
-            for name in names(page.own_cells, cell):
-                cells[name].append(cell.name)
-        for name, users in cells.items():
-            uses[name].append((page, users))
+        for name, cell in names(tuple(page.own_cells)).items():
+            uses[name].append((page, cell))
     telling = (name for name in uses if len(uses[name]) < NEARLY_ALL * len(with_cells))
     return [Symbol(name, uses[name]) for name in sorted(telling, key=alphabetical)]
 
@@ -49,21 +45,17 @@ def alphabetical(name: str) -> tuple[str, str]:
     return name.rpartition(".")[2].lower(), name
 
 
-def names(cells: Sequence[Cell], cell: Cell) -> Sequence[str]:
-    """The names that a cell uses or defines, each once, as the imports of its program mean them."""
-    return names_in(tuple(part.code for part in program_cells(cells, cell)))
-
-
 @functools.cache
-def names_in(program: tuple[str, ...]) -> tuple[str, ...]:
-    """The names in the last of some parts of a program; cached, since every language has the same cells."""
-    trees = [ast.parse(part) for part in program]
-    imported = {name: full for tree in trees for name, full in imports(tree)}
-    own = [set(defined(part, tree)) for part, tree in zip(program, trees)]
-    found = {name for name in written_out(trees[-1], imported) if name.startswith(PACKAGES)}
-    whole = {short(name) for name in found if not any(other.startswith(f"{name}.") for other in found)}
-    used = {node.id for node in ast.walk(trees[-1]) if isinstance(node, ast.Name)}
-    return tuple(whole | own[-1] | (used & set().union(*own)))
+def names(cells: tuple[Cell, ...]) -> Mapping[str, str]:
+    """The names that cells use or define, each with the first that does; cached, since languages share their cells."""
+    trees = [ast.parse(cell.code) for cell in cells]
+    imported, firsts = {name: full for tree in trees for name, full in imports(tree)}, dict[str, str]()
+    for cell, tree in zip(cells, trees):
+        full = {name for name in written_out(tree, imported) if name.startswith(PACKAGES)}
+        used = (short(name) for name in full if not any(other.startswith(f"{name}.") for other in full))
+        for name in (*used, *defined(cell.code, tree)):
+            firsts.setdefault(name, cell.name)
+    return firsts
 
 
 def imports(tree: ast.Module) -> Iterator[tuple[str, str]]:
@@ -79,9 +71,10 @@ def defined(code: str, tree: ast.Module) -> Iterator[str]:
     """The classes of some code, and the functions that say their shapes."""
     lines = code.splitlines()
     for node in tree.body:
-        says_shapes = "# (" in "".join(lines[node.lineno - 1 : node.end_lineno])
-        if isinstance(node, ast.ClassDef) or (isinstance(node, ast.FunctionDef) and says_shapes):
-            yield node.name
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            says_shapes = "# (" in "".join(lines[node.lineno - 1 : node.end_lineno])
+            if says_shapes or isinstance(node, ast.ClassDef):
+                yield node.name
 
 
 def written_out(tree: ast.Module, imported: Mapping[str, str]) -> Iterator[str]:
