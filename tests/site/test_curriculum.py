@@ -6,7 +6,7 @@ import pytest
 
 from tests.site.made import edition, page
 from tools.cells.source import SourceError
-from tools.site.curriculum import bases, rows
+from tools.site.overview import bases, rows
 
 ONE = page("a/one", "One")
 TWO = page("a/two", "Two", builds_on=["a/one"])

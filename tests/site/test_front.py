@@ -3,7 +3,7 @@
 from tests.configuration import LANGUAGES
 from tests.site import made
 from tools.cells.source import Cell
-from tools.site import front, head
+from tools.site import head, overview
 
 TEXT = LANGUAGES["en"].extra["text"]
 CELLS = [
@@ -20,7 +20,7 @@ def page(devices, behind=()):
 def test_every_promise_is_followed_by_what_was_counted_for_it():
     """The two pages show the same cells, which are written once."""
     pages = [page({"CPU": 2}), page({"CPU": 1}, ["probe"])]
-    assert front.counted(pages, 3, TEXT) == [
+    assert overview.counted(pages, 3, TEXT) == [
         ["3 of 4 cells verified on CPU.", "No GPU has run these pages yet."],
         ["2 shape comments."],
         ["1 programs."],
@@ -31,12 +31,12 @@ def test_every_promise_is_followed_by_what_was_counted_for_it():
 
 def test_once_a_gpu_has_run_the_pages_nobody_says_that_none_has():
     pages = [page({"CPU": 2, "CUDA": 1}), page({"CPU": 2, "CUDA": 0})]
-    assert front.counted(pages, 3, TEXT)[0] == [
+    assert overview.counted(pages, 3, TEXT)[0] == [
         "4 of 4 cells verified on CPU.",
         "1 of 4 cells verified on CUDA.",
     ]
     pages = [page({"CPU": 2, "CUDA": 0})]  # its record is that of other cells
-    assert front.counted(pages, 3, TEXT)[0] == ["2 of 2 cells verified on CPU.", TEXT["no_gpu"]]
+    assert overview.counted(pages, 3, TEXT)[0] == ["2 of 2 cells verified on CPU.", TEXT["no_gpu"]]
 
 
 def test_a_finished_page_has_no_indents_but_those_of_its_code():

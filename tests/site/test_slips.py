@@ -10,8 +10,8 @@ from tests.browser import site
 from tests.site.made import after
 from tools.cells.source import SourceError
 from tools.languages import markdown
+from tools.languages.slips import refuse_slips
 from tools.site.body import inline_pictures
-from tools.site.checks import refuse_slips
 
 HEAD = "---\ndescription: A page.\n---\n\n# Title\n\n"
 

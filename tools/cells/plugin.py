@@ -23,9 +23,8 @@ from tools.cells import compare
 from tools.cells.accelerator import Accelerator, kind_of
 from tools.cells.apart import Nursery
 from tools.cells.execute import Output, Run
-from tools.cells.facts import facts
 from tools.cells.labels import refuse_misfit
-from tools.cells.record import read_record, write_atomically, write_record
+from tools.cells.record import facts, read_record, write_atomically, write_record
 from tools.cells.shapes import compiled
 from tools.cells.source import Cell, SourceError, digest, folder_of, program_cells, read_cells, slug_of, with_outputs
 

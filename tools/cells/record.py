@@ -9,22 +9,56 @@ A page may call a cell verified only while its digest is still the recorded one.
 import contextlib
 import datetime
 import json
+import platform
 import re
+import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tools.cells.source import Cell, SourceError, digest, read_text
 
 CONSTRAINTS = Path(__file__).parents[2] / "constraints.txt"
+Entry = Mapping[str, Any]  # what a record says of a page
+Record = Mapping[str, Entry]
+Badge = Mapping[str, Any]
 
 
-def read_record(path: str | Path) -> dict[str, dict]:
+def facts(device: str) -> dict[str, str]:
+    """What a record says of a run on a device, here and today."""
+    import torch  # the site, which reads records, is built without
+
+    return {
+        "date": today(),
+        "device": device_name(device),
+        "torch": torch.__version__.partition("+")[0],
+        "python": platform.python_version(),
+    }
+
+
+def device_name(device: str) -> str:
+    """What a device calls itself; a GPU of NVIDIA with the version of its driver, which torch does not know."""
+    import torch
+
+    if not device.startswith("cuda"):
+        return f"{platform.machine()}, {torch.backends.cpu.get_cpu_capability()}" if device == "cpu" else device
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    driver = subprocess.run(command, capture_output=True, text=True, check=True).stdout.partition("\n")[0]
+    return f"{torch.cuda.get_device_name(device)}, driver {driver}"
+
+
+def read_records(folder: Path) -> dict[str, Record]:
+    """By the name of each device what was verified on it."""
+    return {path.stem: read_record(path) for path in sorted(folder.glob("*.json"))}
+
+
+def read_record(path: str | Path) -> dict[str, dict[str, Any]]:
     """The pages of a record; none where there is no such file; `SourceError` where nobody can have run what it says."""
     if not Path(path).is_file():
         return {}
     fix = f"delete the file and write it anew with `nox -s {'update' if Path(path).stem == 'cpu' else 'gpu'}`"
     try:
-        pages = json.loads(read_text(path))
+        pages: dict[str, dict[str, Any]] = json.loads(read_text(path))
     except json.JSONDecodeError as error:
         raise SourceError(f"{path}:{error.lineno}: not JSON ({error.msg}); {fix}") from None
     torch, day = pinned_torch(), today()
@@ -39,7 +73,7 @@ def read_record(path: str | Path) -> dict[str, dict]:
 
 def pinned_torch() -> str:
     """The version of torch in constraints.txt."""
-    return re.findall(r"^torch==(\S+)", CONSTRAINTS.read_text("utf-8"), re.MULTILINE)[0]
+    return str(re.findall(r"^torch==(\S+)", CONSTRAINTS.read_text("utf-8"), re.MULTILINE)[0])
 
 
 def today() -> str:
@@ -47,7 +81,7 @@ def today() -> str:
     return f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}"
 
 
-def write_record(path: str | Path, pages: dict[str, dict]) -> None:
+def write_record(path: str | Path, pages: Record) -> None:
     """Write a record, whole or not at all."""
     write_atomically(path, json.dumps(dict(sorted(pages.items())), indent=1, ensure_ascii=False) + "\n")
 
@@ -65,8 +99,24 @@ def write_atomically(path: str | Path, text: str) -> None:
         raise SourceError(f"{path}: it is as it was, since nothing can be written there: {error.strerror}") from None
 
 
-def still_verified(page: Mapping | None, cells: Sequence[Cell], device: str) -> list[Cell]:
+def still_verified(page: Entry | None, cells: Sequence[Cell], device: str) -> list[Cell]:
     """The cells of a page that this device can run and that are those of its entry in the record of the device."""
     recorded = page["cells"] if page else {}
     able = (cell for cell in cells if cell.needs in ("", device))
     return [cell for cell in able if recorded.get(cell.name) == digest(cells, cell)]
+
+
+def badges(slug: str, cells: Sequence[Cell], records: Mapping[str, Record]) -> list[Badge]:
+    """What each record says of a page: how many of its cells have not changed since they passed."""
+    return [
+        {
+            "device": device.upper(),
+            "verified": len(still_verified(entry, cells, device)),
+            "cells": len(cells),
+            "torch": entry["torch"],
+            "date": entry["date"],
+            "name": entry["device"],
+        }
+        for device, pages in records.items()
+        if (entry := pages.get(slug))
+    ]

@@ -31,8 +31,7 @@ from nbformat import NotebookNode, v4
 from scour import scour
 
 from tools.cells import compare
-from tools.cells.facts import facts
-from tools.cells.record import write_atomically
+from tools.cells.record import facts, write_atomically
 from tools.cells.source import Cell, SourceError, digest, read_cells, resolve, slug_of
 from tools.labs.notebooks import SVG, Figures, described, dump, notebook, stored_figures
 from tools.languages import configuration, markdown

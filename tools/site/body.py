@@ -45,7 +45,7 @@ def keep_code(body: Node) -> None:
             code.attrs["class"] = "kept"
 
 
-def offer_commands(body: Node, words: Mapping) -> None:
+def offer_commands(body: Node, words: Mapping[str, str]) -> None:
     """Give each command the words for the button that copies it."""
     for code in body.css(".language-sh code"):
         code.attrs["data-copy-label"], code.attrs["data-copied"] = words["copy_command"], words["command_copied"]
@@ -60,9 +60,9 @@ def say_counted(body: Node, counts: Sequence[Sequence[str]]) -> None:
 def inline_pictures(body: Node, assets: Path, words: Mapping[str, str]) -> None:
     """Make each SVG picture part of the page, so that its ink follows the page's colours; its words become `words`."""
     for image in body.css('img[src*="assets/"][src$=".svg"]'):
-        path = Path(assets, image.attrs["src"].rpartition("assets/")[2])
+        path = Path(assets, image.attrs.sget("src").rpartition("assets/")[2])
         if path.is_file():
-            replace(image, picture(path, image.attrs["alt"] or "", words))
+            replace(image, picture(path, image.attrs.sget("alt"), words))
 
 
 def picture(path: Path, name: str, words: Mapping[str, str]) -> str:
@@ -73,7 +73,7 @@ def picture(path: Path, name: str, words: Mapping[str, str]) -> str:
     for key in OF_THE_FILE:
         if key in svg.attrs:
             del svg.attrs[key]
-    broad = float(svg.attributes.get("viewBox", "0 0 0 0").split()[2]) > BROAD
+    broad = float(svg.attrs.sget("viewBox", "0 0 0 0").split()[2]) > BROAD
     svg.attrs["class"] = "picture broad" if broad else "picture"
     svg.attrs["role"], svg.attrs["aria-label"] = "img", name
     return svg.html or ""
@@ -82,7 +82,7 @@ def picture(path: Path, name: str, words: Mapping[str, str]) -> str:
 def enlarge_words(body: Node) -> None:
     """Tell the style sheet how wide each picture is, and let its words be as high as that asks for, at least."""
     for svg in body.css("svg[viewBox]"):
-        svg.attrs["style"] = f"--wide:{svg.attrs['viewBox'].split()[2]}"
+        svg.attrs["style"] = f"--wide:{svg.attrs.sget('viewBox').split()[2]}"
     for word in body.css("svg [font-size]"):
-        word.attrs["style"] = f"font-size:max({word.attrs['font-size'].removesuffix('px')}px,var(--least,0px))"
+        word.attrs["style"] = f"font-size:max({word.attrs.sget('font-size').removesuffix('px')}px,var(--least,0px))"
         del word.attrs["font-size"]

@@ -36,7 +36,7 @@ def with_places(page: Page) -> str:
     lines = ["", *split_lines(page.text)]
     ends = {include.line: include.line + 1 for include in read_includes(page.path, text)}
     for line, end in (ends | {block.line: block.end for block, _ in described(page)}).items():
-        indent = re.match(" *", lines[line])[0]
+        indent = lines[line].removesuffix(lines[line].lstrip())
         lines[line:end] = [f"{indent}```{PLACE}\n{indent}{line}\n{indent}```", *[""] * (end - line - 1)]
     return "\n".join(lines[1:])
 
@@ -51,7 +51,7 @@ FENCE = {"name": "*", "class": "highlight", "format": fence}  # for pymdownx.sup
 
 def fill(body: Node, drawings: Mapping[int, str], path: Path) -> None:
     """Put what is drawn into the places of the page in `path`; `SourceError` for a line that Markdown took for text."""
-    places = {int(place.attrs["data-line"]): place for place in body.css("[data-line]")}
+    places = {int(place.attrs.sget("data-line")): place for place in body.css("[data-line]")}
     for line, drawing in drawings.items():
         if line not in places:
             raise SourceError(f"{path}:{line}: no cell can stand here; indent the line like the text around it")
@@ -87,7 +87,7 @@ def lines_of_figures(page: Page, figures: Figures) -> dict[str, list[int]]:
     return lines
 
 
-def draw(cell: Cell, words: Mapping) -> str:
+def draw(cell: Cell, words: Mapping[str, str]) -> str:
     """A cell as HTML, with its output if it has one."""
     marks = tuple(
         (line, f'<mark class="{kind}" data-says="{html.escape(words[kind])}">')
@@ -121,12 +121,12 @@ def block(source: str, language: str, marks: Sequence[tuple[int, str]] = ()) -> 
     return f'<div class="language-{language} highlight"><pre><span></span><code>{code}</code></pre></div>'
 
 
-def output(cell: Cell, words: Mapping) -> str:
+def output(cell: Cell, words: Mapping[str, str]) -> str:
     """What a cell prints as a box that joins its code; the search leaves it out."""
     axes = (words[axis].format(names=" ".join(names)) for axis, names in cell.names.items() if names)
     return (
         f'<div class="output no-copy" role="group" aria-label="{html.escape(" · ".join([words["output"], *axes]))}" '
-        f"data-pagefind-ignore><pre>{show(cell.output, **cell.names)}</pre></div>"
+        f"data-pagefind-ignore><pre>{show(cell.output or '', **cell.names)}</pre></div>"
     )
 
 

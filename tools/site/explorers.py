@@ -39,11 +39,11 @@ def show(body: Node, source: Path, draw: Draw) -> list[str]:
     """Put explorers into a page and return their scripts; `SourceError` names the page that asks for another."""
     names = []
     for link in body.css("p > a[id]:only-child"):
-        paragraph, name = link.parent, link.id
-        if not link.attributes["href"].endswith(f"#{name}") or paragraph.text() != link.text():
+        paragraph, name = link.parent, link.id or ""
+        if not (paragraph and link.attrs.sget("href").endswith(f"#{name}") and paragraph.text() == link.text()):
             continue
         try:
-            replace(paragraph, draw(name, link.attributes.get("state", ""), link.inner_html))
+            replace(paragraph, draw(name, link.attrs.sget("state"), link.inner_html or ""))
         except SourceError as error:
             raise SourceError(f"{source}: {error}") from None
         names.append(name)

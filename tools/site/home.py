@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from typing import Any
 from urllib.parse import quote, urlencode
 
 from tools.cells.source import SourceError
@@ -35,7 +36,7 @@ def links(repository: str, page: SitePage) -> dict[str, str]:
     return found
 
 
-def bibtex(citation: Mapping, address: str) -> str:
+def bibtex(citation: Mapping[str, Any], address: str) -> str:
     """What CITATION.cff says, as an entry of BibTeX for the page at an address."""
     title = citation["title"]
     fields = {

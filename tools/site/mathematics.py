@@ -10,7 +10,7 @@ from tools.cells.source import SourceError
 from tools.site.files import text
 from tools.site.tree import Node, replace
 
-BEHIND = re.compile(r"[^\s\w<>&]*")
+BEHIND = re.compile(r"^[^\s\w<>&]+")
 CONVERTER = LatexToMathML(fancy_error=False)
 
 
@@ -24,13 +24,14 @@ def to_mathml(body: Node, source: Path) -> None:
         formula, behind = mathml(tex, display, source), node.next
         if display:
             formula = formula.replace("<math", "<math data-pagefind-ignore", 1)
-        elif behind and behind.is_text_node and (signs := BEHIND.match(behind.text_content or "")[0]):
-            formula = f'<span class="kept">{formula}{html.escape(signs)}</span>'
-            behind.replace_with((behind.text_content or "")[len(signs) :])
+        elif behind and (text_behind := behind.text_content) and (rest := BEHIND.sub("", text_behind)) != text_behind:
+            formula = f'<span class="kept">{formula}{html.escape(text_behind.removesuffix(rest))}</span>'
+            behind.replace_with(rest)
         replace(node, formula)
 
 
 def mathml(tex: str, display: bool, source: Path) -> str:
+    """A formula as MathML."""
     try:
         return CONVERTER.convert_with_local_state(tex, displaystyle=display)
     except LatexError as error:

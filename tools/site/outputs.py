@@ -23,9 +23,10 @@ TRUTH = {"True": "plus3", "False": "nil"}
 NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|inf|nan)|True|False")
 
 
-def tint(text):
+def tint(text: str) -> str:
     """The HTML of a printed text; the numbers of its tensors stand in spans, its characters stay the same."""
-    parts, done = [], 0
+    parts: list[str] = []
+    done = 0
     for opening in TENSOR.finditer(text):
         if opening.start() >= done:
             end = closing_bracket(text, opening.end())
@@ -47,12 +48,12 @@ def show(text: str, rows: Sequence[str] = (), columns: Sequence[str] = ()) -> st
     return f'<code class="named{" upright" if upright else ""}" style="{style}">{tinted}</code>'
 
 
-def column_width(matrix):
+def column_width(matrix: str) -> int:
     """How far it is from one column of a printed matrix to the next."""
     return len(f"{first_row(matrix)[0]}, ")
 
 
-def with_names(matrix, rows, columns):
+def with_names(matrix: str, rows: Sequence[str], columns: Sequence[str]) -> str:
     """A tinted matrix: a mark before each row has its name, the numbers of the first row those of the columns."""
     first, *rest = matrix.split("\n")
     before, bracket, numbers = first.rpartition("[")
@@ -63,11 +64,11 @@ def with_names(matrix, rows, columns):
     return marked.replace("<i ", '<i class="top" ', 1) if columns else marked
 
 
-def named(axis, name):
+def named(axis: str, name: str) -> str:
     return f'data-{axis}="{html.escape(name)}" ' if name else ""
 
 
-def closing_bracket(text, at):
+def closing_bracket(text: str, at: int) -> int:
     """Where the bracket that was opened just before `at` closes."""
     depth = 1
     while depth and at < len(text):
@@ -76,13 +77,13 @@ def closing_bracket(text, at):
     return at
 
 
-def tint_numbers(text):
+def tint_numbers(text: str) -> str:
     words = [match[0] for match in NUMBER.finditer(text)]
     width = max(map(len, words), default=0)
     sizes = [abs(float(word)) for word in words if word not in TRUTH]
     largest = max((size for size in sizes if size < HUGE), default=0)
 
-    def span(match):
+    def span(match: re.Match[str]) -> str:
         # The spaces that align a column belong to its tint, the one behind a comma does not.
         padding, word = match[1], match[2]
         outside = max(0, len(padding) - (width - len(word)))

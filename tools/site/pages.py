@@ -10,18 +10,23 @@ from typing import Any
 from urllib.parse import urljoin
 
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure import StructureItem
 from mkdocs.structure.files import Files
-from mkdocs.structure.nav import Navigation
+from mkdocs.structure.nav import Link, Navigation
+from mkdocs.structure.pages import Page as MkDocsPage
+from nbformat import NotebookNode
 
-from tools.cells.source import Cell, SourceError, resolve
+from tools.cells.record import Badge, Record, badges, read_records, still_verified
+from tools.cells.source import Cell, SourceError, nearest, resolve
 from tools.labs import notebooks
 from tools.languages import markdown
-from tools.site import badges, plain
-from tools.site.checks import refuse_slips
+from tools.languages.slips import refuse_slips
+from tools.site import plain
 from tools.site.files import ROOT, own_cells, relative, text
 
 WORD = re.compile(r"[\u4e00-\u9fff]|[^\W\u4e00-\u9fff]+")  # a Han character, or a word of letters
 I18nFile = Any  # a file of MkDocs with what static-i18n puts on it: its locale, its path without the language
+I18n = Any  # that plugin
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,7 @@ class SitePage:
     cells: Sequence[Cell]
     own_cells: Sequence[Cell]
     figures: Mapping[str, Sequence[str]]
-    badges: Sequence[Mapping]
+    badges: Sequence[Badge]
     ran_on: Mapping[str, str]
     notebook: str | None
     markdown: str
@@ -72,7 +77,8 @@ class Edition:
 
 def read_edition(nav: Navigation, config: MkDocsConfig, files: Files, language: str) -> Edition:
     """Read all pages of a language; `SourceError` where one is not as it must be, or not there."""
-    records = badges.records(relative(ROOT / "verified"))
+    refuse_misspelt(nav.items, config, files)
+    records = read_records(relative(ROOT / "verified"))
     order: list[I18nFile] = [page.file for page in nav.pages]
     others = [file for file in files.documentation_pages() if file not in order]
     for file in order:
@@ -83,14 +89,28 @@ def read_edition(nav: Navigation, config: MkDocsConfig, files: Files, language: 
             )
     pages = {file.src_uri: read_page(file, config, files, records) for file in (*order, *others)}
 
-    def known(items: Iterable) -> list[SitePage]:
-        return [pages[item.file.src_uri] for item in items if not item.children]
+    def known(items: Iterable[StructureItem]) -> list[SitePage]:
+        return [pages[item.file.src_uri] for item in items if isinstance(item, MkDocsPage)]
 
     chapters = [(item.title, known(item.children)) for item in nav.items if item.children]
     return Edition(pages, {page.slug: page for page in known(nav.pages)}, chapters, known(nav.items))
 
 
-def read_page(file: I18nFile, config: MkDocsConfig, files: Files, records: Mapping) -> SitePage:
+def refuse_misspelt(items: Iterable[StructureItem], config: MkDocsConfig, files: Files) -> None:
+    """`SourceError` for a page of the nav that is not there; MkDocs takes it for a link."""
+    for item in items:
+        if isinstance(item, Link):
+            others: list[I18nFile] = [*files.documentation_pages()]
+            names = [file.norm_src_uri for file in others]
+            line = text(relative(config.config_file_path)).partition(item.url)[0].count("\n") + 1
+            raise SourceError(
+                f"mkdocs.yml:{line}: the nav names {item.url!r}, which no page is{nearest(item.url, names)}; "
+                "write the name of a file in docs/en, or add that file"
+            )
+        refuse_misspelt(getattr(item, "children", None) or (), config, files)
+
+
+def read_page(file: I18nFile, config: MkDocsConfig, files: Files, records: Mapping[str, Record]) -> SitePage:
     """What the site knows of a page."""
     slug, words, address = (
         file.norm_src_uri.rpartition(".")[0],
@@ -101,7 +121,7 @@ def read_page(file: I18nFile, config: MkDocsConfig, files: Files, records: Mappi
     cells = resolve(source.path, relative(ROOT / "snippets"), text)
     own, link = own_cells(relative(ROOT / f"snippets/{slug}.md")), linking(file, config, files)
     figures = notebooks.stored_figures(relative(file.abs_src_path)) if file.src_uri.endswith(".ipynb") else {}
-    ran_on = badges.ran_on(slug, own, records, words) | badges.measured(figures, words)
+    ran_on = places_of_runs(slug, own, records, words) | places_of_figures(figures, words)
     return SitePage(
         slug=slug,
         title=(file.page.title if file.page else "") or source.title,
@@ -114,7 +134,7 @@ def read_page(file: I18nFile, config: MkDocsConfig, files: Files, records: Mappi
         cells=cells,
         own_cells=own,
         figures={name: [output.data[notebooks.SVG] for output in outputs] for name, outputs in figures.items()},
-        badges=badges.badges(slug, own, records),
+        badges=badges(slug, own, records),
         ran_on=ran_on,
         notebook=notebooks.dump(notebooks.notebook(source, cells, link, figures, ran_on)) if cells else None,
         markdown=plain.page(source, cells, address, link, ran_on),
@@ -122,11 +142,32 @@ def read_page(file: I18nFile, config: MkDocsConfig, files: Files, records: Mappi
     )
 
 
+def places_of_runs(
+    slug: str, cells: Sequence[Cell], records: Mapping[str, Record], words: Mapping[str, str]
+) -> dict[str, str]:
+    """By the name of each cell that needs a device: a sentence that says whether, where and when it ran there."""
+    sentences = {}
+    for cell in (cell for cell in cells if cell.needs):
+        entry = records.get(cell.needs, {}).get(slug)
+        if entry and cell in still_verified(entry, cells, cell.needs):
+            sentence = words["ran_on"].format(name=entry["device"], torch=entry["torch"], date=entry["date"])
+        else:
+            sentence = words["not_run"].format(device=cell.needs.upper())
+        sentences[cell.name] = sentence
+    return sentences
+
+
+def places_of_figures(figures: Mapping[str, Sequence[NotebookNode]], words: Mapping[str, str]) -> dict[str, str]:
+    """By the name of each cell of a lab that measures: a sentence that says where and when its figures were drawn."""
+    facts = {name: outputs[0].metadata.get("measured") for name, outputs in figures.items()}
+    return {name: words["measured"].format(**known) for name, known in facts.items() if known}
+
+
 def minutes(source: markdown.Page, words_a_minute: int) -> int:
     """How long a page takes, about: its words at the pace of a reader, and a minute for each cell; folds stay shut."""
-    shown = [block for block in source.blocks if not block.folded]
-    words = sum(len(WORD.findall(block.words)) for block in shown)
-    return round(words / words_a_minute) + sum(block.kind == "cell" for block in shown)
+    blocks = [block for block in source.blocks if not block.folded]
+    words = sum(len(WORD.findall(block.words)) for block in blocks)
+    return round(words / words_a_minute) + sum(block.kind == "cell" for block in blocks)
 
 
 def texts(file: I18nFile, slug: str, config: MkDocsConfig) -> tuple[markdown.Page, markdown.Page, markdown.Page]:
@@ -147,7 +188,7 @@ def linking(file: I18nFile, config: MkDocsConfig, files: Files) -> Callable[[str
     @functools.cache
     def absolute(target: str) -> str:
         path, mark, anchor = target.partition("#")
-        found = files.get_file_from_path(normpath(join(dirname(file.src_uri), path))) if path else None
-        return f"{urljoin(config.site_url, found.url)}{mark}{anchor}" if found else target
+        other = files.get_file_from_path(normpath(join(dirname(file.src_uri), path))) if path else None
+        return f"{urljoin(config.site_url, other.url)}{mark}{anchor}" if other else target
 
     return absolute

@@ -6,6 +6,7 @@ What theme/markdown adds to some pages, and the list of all as https://llmstxt.o
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment
 from mkdocs import utils
@@ -34,7 +35,7 @@ def page(
     return re.sub(rf"^!(\[[^\]]+\]\({re.escape(address)}#)", r"\1cell-", body, flags=re.M)
 
 
-def write_beside(path: str, env: Environment, context: Mapping) -> None:
+def write_beside(path: str, env: Environment, context: Mapping[str, Any]) -> None:
     """Write what lies beside a page: its Markdown, its notebook, and beside the first page the list of all."""
     here = context["here"]
     files = {"index.md": env.get_template("markdown/page.html").render(context)}

@@ -47,8 +47,8 @@ def index(site: Path | str, aliases: Path) -> None:
     with TemporaryDirectory() as copy:
         for path in Path(site).rglob("*.html"):
             page, folder = LexborHTMLParser(path.read_text("utf-8")), path.relative_to(site).parent
-            language = page.css_first("html").attributes["lang"]
             for article in page.css("article[data-pagefind-body]"):
+                language = page.css("html")[0].attrs.sget("lang")
                 Path(copy, folder).mkdir(parents=True, exist_ok=True)
                 for name, text in sections(article):
                     section = f"{folder.as_posix().removeprefix(f'{language}/')}#{name}"

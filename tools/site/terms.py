@@ -52,12 +52,13 @@ class Terms:
 
     def linked(self, prose: str, glossary: str) -> str:
         """Some texts as HTML that differs from them where a term is."""
-        pieces, done, linked = [], 0, set()
+        pieces: list[str] = []
+        done, linked = 0, set()
         for start, end, term in self.places(prose):
             if term.id in self.sentences and term.id not in linked:
                 sentence = html.escape(self.sentences[term.id])
                 link = f'<a class="term" href="{glossary}#{term.id}" title="{sentence}">{prose[start:end]}</a>'
-                pieces += html.escape(prose[done:start], quote=False), link
+                pieces += [html.escape(prose[done:start], quote=False), link]
                 done = end
                 linked.add(term.id)
         return "".join((*pieces, html.escape(prose[done:], quote=False)))

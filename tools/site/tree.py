@@ -10,41 +10,41 @@ GAP = "\0"  # no page has one
 
 def parse(html: str) -> Node:
     """An element that holds a part of a page."""
-    holder = LexborHTMLParser("<article></article>").css_first("article", strict=True)
-    assert holder
-    holder.inner_html = html
-    return holder
+    return holding(LexborHTMLParser(""), html)
 
 
 def written(holder: Node) -> str:
     """What an element holds, as HTML; a space without a break is itself, which is shorter than its name."""
-    return holder.inner_html.replace("&nbsp;", "\u00a0")
+    return (holder.inner_html or "").replace("&nbsp;", "\u00a0")
 
 
-def fresh(node: Node, html: str) -> Node:
-    """A new element that holds HTML, for the tree of a node."""
-    made = node.parser.create_node("div")
-    made.inner_html = html
-    return made
+def holding(tree: LexborHTMLParser, html: str) -> Node:
+    """A new element of a tree, which holds HTML and stands nowhere yet."""
+    holder = tree.create_node("div")
+    holder.inner_html = html
+    return holder
+
+
+def put(html: str, place: Callable[..., None], node: Node) -> None:
+    """Put HTML where a method of a node places an element."""
+    holder = holding(node.parser, html)
+    place(node, holder, move=True)
+    holder.unwrap(delete_empty=True)
 
 
 def replace(node: Node, html: str) -> None:
     """Put HTML where a node stands."""
-    place = fresh(node, html)
-    node.replace_with(place, move=True)
-    place.unwrap(delete_empty=True)
+    put(html, Node.replace_with, node)
 
 
 def append(node: Node, html: str) -> None:
     """Put HTML at the end of what an element holds."""
-    node.insert_child(fresh(node, html), move=True)
-    node.last_child.unwrap(delete_empty=True)
+    put(html, Node.insert_child, node)
 
 
 def put_behind(node: Node, html: str) -> None:
     """Put HTML behind a node."""
-    node.insert_after(fresh(node, html), move=True)
-    node.next.unwrap(delete_empty=True)
+    put(html, Node.insert_after, node)
 
 
 def wrap(node: Node, tag: str, **attributes: str) -> None:
