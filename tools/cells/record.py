@@ -106,10 +106,10 @@ def still_verified(page: Entry | None, cells: Sequence[Cell], device: str) -> li
     return [cell for cell in able if recorded.get(cell.name) == digest(cells, cell)]
 
 
-def badges(slug: str, cells: Sequence[Cell], records: Mapping[str, Record]) -> list[Badge]:
-    """What each record says of a page: how many of its cells have not changed since they passed."""
-    return [
-        {
+def badges(slug: str, cells: Sequence[Cell], records: Mapping[str, Record]) -> dict[str, Badge]:
+    """By its device what each record says of a page: how many of its cells have not changed since they passed."""
+    return {
+        device.upper(): {
             "device": device.upper(),
             "verified": len(still_verified(entry, cells, device)),
             "cells": len(cells),
@@ -119,4 +119,4 @@ def badges(slug: str, cells: Sequence[Cell], records: Mapping[str, Record]) -> l
         }
         for device, pages in records.items()
         if (entry := pages.get(slug))
-    ]
+    }

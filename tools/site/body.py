@@ -1,21 +1,84 @@
-"""What is done to the body of a page: small functions, each of which changes its tree."""
+"""The body of a page: the HTML that Markdown gives is parsed, small functions change its tree, and it is written."""
 
 import html
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+from jinja2 import Environment
+from mkdocs import utils
+from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.toc import AnchorLink
 
 from tools.cells.source import SourceError
-from tools.languages.pictures import in_words
-from tools.site.files import text
+from tools.languages.markdown import ALL
+from tools.languages.pictures import in_words, words_of_pictures
+from tools.site import explorers
+from tools.site.cells import drawings, fill
+from tools.site.files import ROOT, relative, text
+from tools.site.mathematics import to_mathml
 from tools.site.outputs import legend
-from tools.site.tree import Node, append, parse, put_behind, replace, wrap
+from tools.site.overview import counted
+from tools.site.pages import Edition, I18n, SitePage
+from tools.site.terms import Terms
+from tools.site.tree import Node, append, parse, put_behind, replace, wrap, written
 
+GLOSSARY, MUSEUM = "glossary", "practice/museum"
 SHORT = re.compile("(?=.*[ -]).{1,24}")  # a browser ends a line at these two
 BROAD = 600  # a wider picture goes on beside the screen of a phone
 OF_THE_FILE = ("height", "width", "xmlns")
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """What draws the pages of one language: its words, its terms, the words of pictures, what it counts."""
+
+    edition: Edition
+    words: Mapping[str, Any]
+    terms: Terms
+    pictures: Mapping[str, str]
+    explorer: explorers.Draw
+    counts: Sequence[Sequence[str]]
+
+    def article(self, page: SitePage, rendered: str) -> tuple[str, list[str]]:
+        """The article of a page, and the scripts of its explorers."""
+        tree, path, own = parse(rendered), page.source.path, page.behind != ALL
+        fill(tree, drawings(page.source, page.cells, page.figures, page.ran_on, self.words), path)
+        to_mathml(tree, path)
+        offer_commands(tree, self.words)
+        scroll_tables(tree)
+        keep_code(tree)
+        if own and page.slug != GLOSSARY:
+            self.terms.link(tree, self.way(page, GLOSSARY))
+        explain_tints(tree, self.words["legend"])
+        inline_pictures(tree, relative(ROOT / "docs/assets"), self.pictures if own else {})
+        enlarge_words(tree)
+        say_counted(tree, self.counts)
+        scripts = explorers.show(tree, path, partial(self.explorer, museum=self.way(page, MUSEUM)))
+        return written(tree), scripts
+
+    def way(self, page: SitePage, slug: str) -> str:
+        """The address of a page, seen from another."""
+        return utils.get_relative_url(self.edition.in_nav[slug].url, page.url)
+
+
+def drawing(edition: Edition, env: Environment, config: MkDocsConfig) -> Drawing:
+    """What draws the pages of the language that is built now."""
+    i18n: I18n = config.plugins["i18n"]
+    tables, words = relative(ROOT / "languages"), config.extra["text"]
+    language, languages = i18n.current_language, [one.locale for one in i18n.config.languages]
+    labels = explorers.words(tables / "explorers.csv", language)
+    return Drawing(
+        edition,
+        words,
+        terms=Terms(tables / "glossary.csv", language, languages),
+        pictures=words_of_pictures(tables / "pictures.csv", language),
+        explorer=explorers.drawing(env, relative(ROOT / "verified/explorers"), labels),
+        counts=counted(edition.in_nav.values(), len(languages), words),
+    )
 
 
 def explain_tints(body: Node, words: str) -> None:

@@ -6,7 +6,6 @@ A place is a block of its own kind that holds the number of its line, so it stan
 import functools
 import html
 import re
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -66,25 +65,16 @@ def drawings(
     `ran_on` are sentences that stand below some cells, by their names, and below the figures of these; `words` are
     those of the language.
     """
-    drawn = {
-        include.line: draw(cell, words) + ("" if cell.name in figures else below(cell.name, ran_on))
-        for include, cell in zip(read_includes(page.path, text), cells, strict=True)
-    }
-    for name, lines in lines_of_figures(page, figures).items():
-        drawn |= {line: f'<div class="plot">{figure}</div>' for line, figure in zip(lines, figures[name])}
-        drawn[lines[-1]] += below(name, ran_on)
-    return drawn
-
-
-def lines_of_figures(page: Page, figures: Figures) -> dict[str, list[int]]:
-    """By the name of each cell that draws, where the page of a lab describes its figures; `SourceError` for others."""
-    lines = defaultdict[str, list[int]](list)
-    for block, name in described(page):
-        lines[name].append(block.line)
-    if {name: len(each) for name, each in lines.items()} != {name: len(each) for name, each in figures.items()}:
+    includes, places = read_includes(page.path, text), [(name, block.line) for block, name in described(page)]
+    pictures = [(name, figure) for name, each in figures.items() for figure in each]
+    if [name for name, _ in places] != [name for name, _ in pictures]:
         fix = f"write it anew: nox -s update -- labs/{page.path.stem}"
         raise SourceError(f"{page.path}: its notebook has other figures than the page; {fix}")
-    return lines
+    drawn = {include.line: draw(cell, words) for include, cell in zip(includes, cells, strict=True)}
+    drawn |= {line: f'<div class="plot">{figure}</div>' for (_, line), (_, figure) in zip(places, pictures)}
+    for name, line in ({include.name: include.line for include in includes} | dict(places)).items():
+        drawn[line] += below(name, ran_on)
+    return drawn
 
 
 def draw(cell: Cell, words: Mapping[str, str]) -> str:

@@ -9,9 +9,8 @@ theme/assets/explorers/<name>.js makes it live.
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Protocol
 from urllib.parse import parse_qsl
 
 from jinja2 import Environment
@@ -24,10 +23,7 @@ from tools.site.tree import Node, replace
 
 COMPUTING = {"mask-painter", "one-query"}  # with the kernel
 
-
-class Draw(Protocol):
-    def __call__(self, name: str, state: str, legend: str, **more: str) -> str:
-        """An explorer by its name, its state and its words; `more` is what its template needs besides."""
+Draw = Callable[..., str]  # an explorer by its name, its state, its words, and what its template needs besides
 
 
 def words(path: Path, language: str) -> dict[str, str]:

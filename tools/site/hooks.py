@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import urljoin
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # MkDocs puts only the folder of this file there
@@ -22,9 +22,9 @@ from mkdocs.structure.nav import Navigation
 from mkdocs.structure.pages import Page
 
 from tools.cells.source import SourceError
-from tools.site import body, files, home, overview, plain, search, symbols
+from tools.site import files, home, overview, plain, search, symbols
+from tools.site.body import GLOSSARY, Drawing, drawing, older
 from tools.site.cells import FENCE, with_places
-from tools.site.drawing import GLOSSARY, Drawing, drawing
 from tools.site.files import ROOT, relative
 from tools.site.head import policy, without_indents
 from tools.site.pages import Edition, I18n, SitePage, read_edition
@@ -39,7 +39,7 @@ logging.getLogger("mkdocs.plugins.mkdocs_static_i18n").setLevel(logging.WARNING)
 ENDS: Mapping[str, Callable[[Edition], Mapping[str, Any]]] = {
     "map": lambda edition: {"rows": overview.rows(edition)},
     "symbols": lambda edition: {"symbols": symbols.index(edition.in_nav.values())},
-    "verified": lambda edition: {"table": overview.table(edition.in_nav.values())},
+    "verified": lambda edition: overview.with_cells(edition.in_nav.values()),
 }
 TEMPLATES = {"index": "home.html"} | {slug: f"{slug}.html" for slug in (*ENDS, GLOSSARY)}
 
@@ -63,7 +63,7 @@ def i18n_of(config: MkDocsConfig) -> I18n:
     return config.plugins["i18n"]
 
 
-def on_startup(command: Literal["build", "gh-deploy", "serve"], dirty: bool) -> None:
+def on_startup(command: str, dirty: bool) -> None:
     now.preview = command == "serve"
 
 
@@ -117,7 +117,7 @@ def on_env(env: Environment, config: MkDocsConfig, files: Files) -> None:
     env.loader = ChoiceLoader([env.loader, PackageLoader("material")])  # icons and words; the frame is our own
     env.trim_blocks = env.lstrip_blocks = True
     env.bytecode_cache = now.templates
-    env.filters |= {"policy": policy, "spaced": plain.spaced, "whole": lambda link, base: urljoin(base, link)}
+    env.filters |= {"policy": policy, "spaced": plain.spaced, "urljoin": urljoin}
     env.globals["preview"] = now.preview
     env.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
     now.env, now.drawing = env, drawing(now.edition, env, config)
@@ -128,9 +128,8 @@ def on_page_context(context: dict[str, Any], page: Page, config: MkDocsConfig, n
     known, edition = here(page), now.edition
     content, scripts = now.drawing.article(known, page.content)
     context.update(here=known, edition=edition, terms=now.drawing.terms, content=content, explorers=scripts)
-    context.update(bases=overview.bases(known, edition.in_nav), older=list(body.older(page.toc, known.behind)))
-    if repository := config.extra["repository"]:
-        context.update(home=home.links(repository, known), bibtex=home.bibtex(now.citation, known.address))
+    context.update(bases=overview.bases(known, edition.in_nav), older=list(older(page.toc, known.behind)))
+    context.update(repository=config.extra["repository"], home=home, bibtex=home.bibtex(now.citation, known.address))
     context.update(ENDS[known.slug](edition) if known.slug in ENDS else {})
     context.update(attention=overview.attention(edition.in_nav), counts=now.drawing.counts)
     plain.write_beside(page.file.abs_dest_path, now.env, context)

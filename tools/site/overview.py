@@ -1,4 +1,4 @@
-"""What the site says of all its pages together: the map, the table of what ran, what the first page counts."""
+"""What the site says of all its pages together: the map, what the first page counts."""
 
 import re
 from collections import Counter
@@ -6,9 +6,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tools.cells.record import Badge
 from tools.cells.shapes import shape_comments
-from tools.cells.source import Cell, SourceError, nearest
+from tools.cells.source import SourceError, nearest
 from tools.site.pages import Edition, SitePage
 
 LINE = 22  # from one line of the map to the next
@@ -69,54 +68,30 @@ def arc(start: int, end: int, height: int) -> str:
     return f"M{STEM} {start}C{x} {start} {x} {end} {STEM} {end}"
 
 
-@dataclass(frozen=True)
-class Table:
-    """What the records say of some pages on each of the `devices`.
-
-    A row is a page and its badges in the order of the devices; `totals` are the badges of all pages, with counts alone.
-    `waiting` are the pages and their cells that need a device.
-    """
-
-    devices: Sequence[str]
-    rows: Sequence[tuple[SitePage, Sequence[Badge]]]
-    totals: Sequence[Badge]
-    waiting: Sequence[tuple[SitePage, Cell]]
-
-
-def table(pages: Iterable[SitePage]) -> Table:
-    """The table of those pages that have cells."""
+def with_cells(pages: Iterable[SitePage]) -> dict[str, Any]:
+    """The pages that have cells, and the devices on which some ran."""
     pages = [page for page in pages if page.own_cells]
-    devices = sorted({badge["device"] for page in pages for badge in page.badges})
-    rows = [(page, [badge_of(page, device) for device in devices]) for page in pages]
-    columns = zip(*(badges for _, badges in rows))
-    totals = [{count: sum(badge[count] for badge in column) for count in ("verified", "cells")} for column in columns]
-    return Table(devices, rows, totals, [(page, cell) for page in pages for cell in page.own_cells if cell.needs])
-
-
-def badge_of(page: SitePage, device: str) -> Badge:
-    none = {"verified": 0, "cells": len(page.own_cells)}
-    return next((badge for badge in page.badges if badge["device"] == device), none)
+    return {"pages": pages, "devices": sorted({device for page in pages for device in page.badges})}
 
 
 def counted(pages: Collection[SitePage], languages: int, words: Mapping[str, Any]) -> list[list[str]]:
     """For each promise of the first page the sentences that say what was counted for it."""
-    sentences = words["counted"]
     cells = [cell for page in pages for cell in page.own_cells]
     written = dict.fromkeys(cells)  # a page may show the cells of another
     verified = Counter[str]()
-    for badge in (badge for page in pages for badge in page.badges):
-        verified[badge["device"]] += badge["verified"]
-    ran = [
-        sentences["cells"].format(verified=verified[device], cells=len(cells), device=device)
-        for device in sorted(+verified)
-    ]
-    current = sum(not page.behind for page in pages)
+    for page in pages:
+        verified.update({device: badge["verified"] for device, badge in page.badges.items()})
+
+    def say(what: str, **numbers: int | str) -> str:
+        return str(words["counted"][what].format(**numbers))
+
+    ran = [say("cells", verified=verified[device], cells=len(cells), device=device) for device in sorted(+verified)]
     return [
         ran if verified["CUDA"] else [*ran, words["no_gpu"]],
-        [sentences["shapes"].format(shapes=sum(len(shape_comments(cell)) for cell in written))],
-        [sentences["programs"].format(programs=sum(not cell.shared for cell in written))],
+        [say("shapes", shapes=sum(len(shape_comments(cell)) for cell in written))],
+        [say("programs", programs=sum(not cell.shared for cell in written))],
         [],
-        [sentences["languages"].format(languages=languages, current=current, pages=len(pages))],
+        [say("languages", languages=languages, current=sum(not page.behind for page in pages), pages=len(pages))],
     ]
 
 

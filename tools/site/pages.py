@@ -50,15 +50,11 @@ class SitePage:
     cells: Sequence[Cell]
     own_cells: Sequence[Cell]
     figures: Mapping[str, Sequence[str]]
-    badges: Sequence[Badge]
+    badges: Mapping[str, Badge]
     ran_on: Mapping[str, str]
     notebook: str | None
     markdown: str
     minutes: int
-
-    @property
-    def is_lab(self) -> bool:
-        return self.slug.startswith("labs/")
 
     @property
     def notebook_name(self) -> str:
@@ -112,11 +108,8 @@ def refuse_misspelt(items: Iterable[StructureItem], config: MkDocsConfig, files:
 
 def read_page(file: I18nFile, config: MkDocsConfig, files: Files, records: Mapping[str, Record]) -> SitePage:
     """What the site knows of a page."""
-    slug, words, address = (
-        file.norm_src_uri.rpartition(".")[0],
-        config.extra["text"],
-        urljoin(config.site_url, file.url),
-    )
+    slug, address = file.norm_src_uri.rpartition(".")[0], urljoin(config.site_url, file.url)
+    words = config.extra["text"]
     written, source, english = texts(file, slug, config)
     cells = resolve(source.path, relative(ROOT / "snippets"), text)
     own, link = own_cells(relative(ROOT / f"snippets/{slug}.md")), linking(file, config, files)
