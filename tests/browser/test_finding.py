@@ -1,6 +1,7 @@
-"""Ways to a page: the index of names, the map, and from language to language."""
+"""Ways to a page: its questions, the index of names, the map, and from language to language."""
 
 import re
+from urllib.parse import urljoin
 
 import pytest
 from playwright.sync_api import expect
@@ -9,6 +10,22 @@ from tests.browser import site
 from tests.browser.test_search import results, search
 from tests.configuration import text
 from tools.cells.source import read_cells
+from tools.languages.markdown import read
+
+# --- the questions --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("language", site.LANGUAGES)
+def test_the_questions_of_all_pages_stand_in_order_and_each_leads_to_its_section(built, language):
+    listed, home = site.Page(language, "questions"), site.SITE_URL + site.Page(language, "index").path
+    pages = [(slug, read(site.Page(language, slug).source)) for slug in site.SLUGS]
+    wanted = {ask: f"{home}{slug}/#{ask.section}".removesuffix("#top") for slug, page in pages for ask in page.asks}
+    links = site.soup(built, listed).select(".asked .entry a")
+    assert [urljoin(site.SITE_URL + listed.path, link["href"]) for link in links] == [*wanted.values()]
+    assert [link.get_text() for link in links] == [block.words for _, page in pages for block in page.of("question")]
+    plain = (built / listed.path / "index.md").read_text("utf-8")
+    assert re.findall(r"^    - \[(.*)\]\((.*)\)$", plain, re.M) == [(ask.words, url) for ask, url in wanted.items()]
+
 
 # --- the index of names and the map ---------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""The face of the site: three ways in, one query attending, and what was counted for each promise."""
+"""The face of the site: three ways in, one query attending, what has moved, and what was counted for each promise."""
 
 import re
 
@@ -121,13 +121,21 @@ def test_where_nothing_may_move_the_picture_stands(tab, media):
     assert (opened.evaluate(MOVES), opened.evaluate(SEEN)) == (0, [3])
 
 
-# --- what was counted -----------------------------------------------------------------------------
+# --- what has moved, and what was counted ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("language", site.LANGUAGES)
+def test_an_address_that_led_to_a_section_of_the_first_page_leads_to_a_link_to_it(built, language):
+    article = site.soup(built, site.Page(language, "index")).article
+    names = ("promises", "reading", "teach", "references", "run", "translate")
+    assert {link["id"]: link["href"] for link in article.select("a[id]")} == {name: f"about/#{name}" for name in names}
+    assert article.select_one("#pages ~ p a")["href"] == "questions/"
 
 
 @pytest.mark.parametrize("language", site.LANGUAGES)
 def test_each_promise_says_what_was_counted_for_it(built, language):
     """All cells are verified on the CPU, and all pages current, or a test of the structure fails."""
-    page, said = site.Page(language, "index"), site.LANGUAGES[language].extra["text"]["counted"]
+    page, said = site.Page(language, "about"), site.LANGUAGES[language].extra["text"]["counted"]
     cells = [cell for one in site.PAGES_WITH_CELLS if one.language == "en" for cell in read_cells(one.snippets)]
     verified = sum(not cell.needs for cell in cells)
     written = {(cell.path, cell.name): cell for cell in cells}.values()  # a page may show the cells of another

@@ -9,10 +9,9 @@ from playwright.sync_api import expect
 from tests.browser import site
 from tests.browser.conftest import open_tab
 from tests.configuration import text
-from tools.languages.glossary import read_rows
+from tools.languages.markdown import read
 from tools.site.search import index
 
-ALIASES = site.ROOT / "languages/aliases.csv"
 FRAGMENTS = "**/pagefind/fragment/**"  # what the sections that are found say
 
 # What readers look for, and a page that must be found.
@@ -77,7 +76,6 @@ SOUGHT = {
         "tril": "foundations/causal#formula",
         "KV cache": "cache/kv-cache",
         "grouped query attention": "cache/grouped",
-        "why is my loss nan": "masks/combining#empty",
         "padding left": "masks/padding#generation",
         "nn.MultiheadAttention": "masks/multihead-attention",
         "LlamaAttention": "cache/grouped#class",
@@ -110,9 +108,13 @@ LED = """async all => {
 
 @pytest.mark.parametrize("language", QUERIES)
 def test_words_messages_and_typing_errors_lead_first_to_the_section_that_answers(tab, language):
-    """Those of the aliases, too; of a message the first three sections count."""
+    """Those of the questions and aliases, too; of a message the first three sections count."""
     opened = tab.open(site.Page(language, "foundations/causal").path)
-    wanted = SOUGHT[language] | {row[language] or row["en"]: row["section"] for row in read_rows(ALIASES)}
+    wanted = SOUGHT[language]
+    for page in (page for page in site.PAGES if page.language in ("en", language)):
+        source = read(page.source)
+        for entry in source.aliases + (source.asks if page.language == language else ()):
+            wanted[entry.words] = f"{page.slug}#{entry.section}".removesuffix("#top")
     home = f"{site.PREFIX}{site.Page(language, 'index').path}"
     sections, meant = {}, {}
     for words, right, urls in opened.evaluate(LED, [*wanted, *MESSAGES, *MISTYPED[language]]):
@@ -151,7 +153,7 @@ def told(built, once):
             for slug, words in (("index", said), ("foundations/causal", ALONE), ("cross/cross-attention", HALF)):
                 page = folder / site.Page(language, slug).path / "index.html"
                 page.write_text(page.read_text("utf-8").replace("</h1>", f"</h1><p>{words}</p>", 1), encoding="utf-8")
-        index(folder, ALIASES)
+        index(folder, {})
 
     with site.serve(once("site-with-animals", say_so)) as server:
         yield server

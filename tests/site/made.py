@@ -20,7 +20,7 @@ def page(slug, title, **fields):
         "ran_on": {},
         "figures": {},
     }
-    nothing = dict.fromkeys(("behind", "builds_on", "cells", "own_cells", "badges"), ())
+    nothing = dict.fromkeys(("asked", "behind", "builds_on", "cells", "own_cells", "badges"), ())
     return SitePage(slug=slug, title=title, **nothing | known | fields)
 
 

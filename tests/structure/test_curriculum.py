@@ -1,4 +1,4 @@
-"""Every page says on which pages it builds: the nearest of those before it, and in English alone."""
+"""Every page says what it answers, and on which pages it builds: the nearest before it, and in English alone."""
 
 from tests.configuration import PAGES, ROOT, SLUGS
 from tools.languages.markdown import read
@@ -17,6 +17,10 @@ def test_a_page_with_cells_and_no_other_builds_on_the_nearest_pages_before_it(ev
 
     def look(page):
         said, at = SAID[page], f"docs/en/{page}.md:1: `builds_on: [chapter/page]`"
+        asks = read(ROOT / f"docs/en/{page}.md").asks
+        assert bool(asks) == (page in SLUGS), (
+            f"docs/en/{page}.md:1: `asks:` stands above each page with cells, and no other"
+        )
         assert (said is not None) == (page in SLUGS), f"{at} stands on a page with cells, and on no other"
         for base in said or ():
             assert base in PAGES[: PAGES.index(page)], f"{at} names pages before this one, and not {base}"

@@ -9,6 +9,8 @@ from tools.languages.freshness import Translation, accept, refuse_undeclared
 MKDOCS = "nav: [masks/causal.md]\nplugins: [i18n: {languages: [locale: en, locale: it]}]\n"
 ENGLISH = """---
 description: A page.
+asks:
+  - one: Who answers?
 ---
 
 # Title
@@ -50,7 +52,7 @@ def change(path, old, new):
 def test_an_accepted_page_is_current_and_keeps_its_words(made):
     refuse_undeclared(made)
     text = made.path.read_text("utf-8")
-    assert text.startswith('---\ndescription: A page.\nmade_from:\n  "top": "')
+    assert text.startswith('---\ndescription: A page.\nasks:\n  - one: Who answers?\nmade_from:\n  "asks": "')
     assert text.endswith(ENGLISH.replace("Say", "Di’").partition("---\n\n")[2])
     accept(made)
     assert made.path.read_text("utf-8") == text, "to accept twice changes nothing"
@@ -58,7 +60,7 @@ def test_an_accepted_page_is_current_and_keeps_its_words(made):
 
 def test_what_has_no_words_is_no_change(made):
     change(made.english, "Say one.", "Say\n  one.")
-    change(made.english, "A page.", "A page.\nbuilds_on: [masks/padding]")
+    change(made.english, "A page.", "A page.\nbuilds_on: [masks/padding]\naliases:\n  - one: what is asked")
     refuse_undeclared(made)
 
 
@@ -68,6 +70,7 @@ def test_what_has_no_words_is_no_change(made):
         ("one.", "1.", "one"),
         ("## One", "## Two", "one"),
         ("A page", "The page", "top"),
+        ("one: Who", "top: Who", "asks"),
         ("## One", "## New {#new}\n\nSay new.\n\n## One", "new"),
     ],
 )

@@ -65,6 +65,9 @@ def test_no_sentence_is_in_another_language(language, every_page):
 
 ENGLISH = """---
 description: A page.
+asks:
+  - section: Do I use `is_causal`?
+  - top: What else?
 ---
 # Title
 One $x_i$, a [link](other.md#a), `$y$` in code.
@@ -76,6 +79,9 @@ One $x_i$, a [link](other.md#a), `$y$` in code.
 """
 ITALIAN = """---
 description: Una pagina.
+asks:
+  - section: Devo usare `is_causal`?
+  - top: Che altro?
 ---
 # Titolo
 Un $x_i$, un [link](other.md#a), `$y$` nel codice.
@@ -102,18 +108,20 @@ def test_a_translation_with_its_parts_and_no_word_in_english_is_right():
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("{#section}", "{#sezione}", "it.md:7: the heading here is '## sezione'"),
+        ("{#section}", "{#sezione}", "it.md:10: the heading here is '## sezione'"),
         ('--8<-- "foundations/causal.md:leak"', "", "it.md:1: the cell here is 'nothing'"),
-        ("$x_i$", "$x_j$", "it.md:5: the formula here is 'x_j'"),
-        ("other.md#a", "other.md", "it.md:5: the link here is 'other.md'"),
+        ("- top: Che", "- section: Che", "it.md:5: the question here is 'section'; in"),
+        ("$x_i$", "$x_j$", "it.md:8: the formula here is 'x_j'"),
+        ("other.md#a", "other.md", "it.md:8: the link here is 'other.md'"),
         ("assets/a.svg", "assets/b.svg", "the picture"),
         ("description:", "descrizione:", "the front matter key"),
         (" di `is_causal=True`", "", "it.md:1: the section 'section' lacks the code 'is_causal=True'; compare "),
-        ("Un $x_i$", "`Un` $x_i$", "it.md:5: the section 'top' adds the code 'Un'; compare "),
+        ("Un $x_i$", "`Un` $x_i$", "it.md:8: the section 'top' adds the code 'Un'; compare "),
         ("Una pagina.", "A page.", "it.md:2: still in English; translate 'a page.'"),
-        ("Titolo", "Title", "it.md:4: still in English; translate 'title'"),
-        ("nel codice", "nel codice. It is in the code", "it.md:5: 'It is in the code' is in another language"),
-        ("Perché?", "Why?", "it.md:9: still in English; translate 'why?'"),
+        ("Che altro?", "What else?", "it.md:5: still in English; translate 'what else?'"),
+        ("Titolo", "Title", "it.md:7: still in English; translate 'title'"),
+        ("nel codice", "nel codice. It is in the code", "it.md:8: 'It is in the code' is in another language"),
+        ("Perché?", "Why?", "it.md:12: still in English; translate 'why?'"),
     ],
 )
 def test_a_difference_is_named_with_its_line(old, new, message):

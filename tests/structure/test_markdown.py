@@ -96,6 +96,9 @@ def test_every_piece_of_a_sentence_stands_on_its_line():
         ("---\n- a\n---\n", ":1: the front matter holds no fields"),
         ("---\na: b\n", ":1: the front matter has no end"),
         ("# A\n\n## B {#b}\n\n## C {#b}\n", ":5: a second section has the id 'b'"),
+        ("---\nasks: [a]\n---\n", ":2: an entry of `asks` is a section and words"),
+        ("---\nasks:\n  - leek: Why?\n---\n\n# A\n\n## B {#leak}\n", ":3: no section of the page has the id 'leek'"),
+        ("---\naliases:\n  - a: b\n  - a: b\n    c: d\n---\n", ":4: an entry of `aliases` is"),
     ],
 )
 def test_what_is_no_page_is_named_with_its_line(text, message):

@@ -1,11 +1,13 @@
-// The filter of a long list: it leaves the entries in whose names, in any language, stands what is typed.
+// The filter of a long list: it leaves the entries in whose names, in any language, stands what is typed; or in whose
+// question, or the title of its page.
 
 "use strict"; {
 
 const [, field, count] = document.querySelector(".filter").children
 const letters = document.querySelector(".letters")
 const plain = text => text.normalize("NFD").replace(/\p{M}/gu, "").toLowerCase().trim()
-const entries = [...document.querySelectorAll(".entry")].map(entry => [entry, plain(entry.querySelector("h2").textContent)])
+const said = entry => `${(entry.querySelector("h2") ?? entry).textContent} ${entry.dataset.page ?? ""}`
+const entries = [...document.querySelectorAll(".entry")].map(entry => [entry, plain(said(entry))])
 
 function filter() {
   const typed = plain(field.value)

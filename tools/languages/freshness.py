@@ -1,8 +1,10 @@
 """From which English each section of a translated page was made: `nox -s translations`
 
-The front matter of a translated page holds a digest of each English section. `top` is what stands above the first one.
+The front matter of a translated page holds a digest of each English section. `top` is what stands above the first one,
+`asks` the questions in the front matter.
 
     made_from:
+      "asks": "5d01c2f7a9be"
       "top": "3f2a9c01b2aa"
       "formula": "77b1e0d4c2f9"
 
@@ -24,7 +26,7 @@ from pathlib import Path
 from tools.cells.record import write_atomically
 from tools.cells.source import SourceError
 from tools.languages import configuration
-from tools.languages.markdown import ALL, OF_ONE_LANGUAGE, TOP, Page, read
+from tools.languages.markdown import ALL, ASKS, OF_ONE_LANGUAGE, TOP, Page, read
 
 
 @dataclass(frozen=True)
@@ -49,9 +51,9 @@ class Translation:
 
 
 def digests(page: Page) -> dict[str, str]:
-    """A digest of the words of each section of a page; the fields above it belong to the first."""
+    """A digest of the words of each section of a page; the fields above it are of the top, but for `asks`."""
     texts = {name: section.text for name, section in page.sections.items()}
-    texts[TOP] = f"---\n{fields_but(OF_ONE_LANGUAGE, page)}---\n{texts[TOP]}"
+    texts[TOP] = f"---\n{fields_but((ASKS, *OF_ONE_LANGUAGE), page)}---\n{texts[TOP]}"
     return {name: hashlib.sha256(" ".join(text.split()).encode()).hexdigest()[:12] for name, text in texts.items()}
 
 

@@ -1,7 +1,7 @@
 """The one reader of Markdown and of the front matter above it: what a page is made of, and where it stands.
 
-`read(path)` gives a `Page`: its front matter, its sections, and its blocks in order. A block that holds text has its
-pieces: words, line breaks, code, formulas, links, pictures.
+`read(path)` gives a `Page`: its front matter, the questions in it, its sections, and its blocks in order. A block that
+holds text has its pieces: words, line breaks, code, formulas, links, pictures.
 """
 
 import functools
@@ -22,11 +22,13 @@ from mdit_py_plugins.attrs import attrs_plugin
 from mdit_py_plugins.dollarmath import dollarmath_plugin
 from mdit_py_plugins.front_matter import front_matter_plugin
 
-from tools.cells.source import INCLUDE, SourceError, read_text, split_lines
+from tools.cells.source import INCLUDE, SourceError, nearest, read_text, split_lines
 
 TOP = "top"  # the section above the first heading with an id
 ALL = "all"  # `behind: all` in the front matter: the page has no text of its own yet
-OF_ONE_LANGUAGE = ("behind", "builds_on", "glossary", "made_from")  # fields with nothing to translate
+ASKS = "asks"  # the questions above a page, which are a section of their own
+ALIASES = "aliases"  # what askers type and the page does not say
+OF_ONE_LANGUAGE = (ALIASES, "behind", "builds_on", "glossary", "made_from")  # fields with nothing to translate
 ID = re.compile(r" *\{#([\w-]+)\}$")
 BLOCKS = {
     "admonition_open": "admonition",
@@ -113,6 +115,35 @@ class Section:
 
 
 @dataclass(frozen=True)
+class Entry:
+    """A question or an alias above a page, in its language, and the id of the section that answers, or `top`.
+
+    Both stand in the search, the questions on a page of their own, too. An alias is what people type and the page does
+    not say; those of the English page, among them the messages of torch, hold for every language.
+
+        asks:
+          - top: My model sees the future; its loss is too good to be true.
+        aliases:
+          - formula: tril or triu
+    """
+
+    section: str
+    words: str
+    line: int
+
+    @property
+    def html(self) -> str:
+        return str(reader().renderInline(self.words))
+
+    @property
+    def block(self) -> Block:
+        """What it is for all that looks at the words of a page, which shows none of it: a folded block."""
+        [text] = reader().parseInline(self.words)
+        text.map = [self.line - 1, self.line]
+        return Block("question", *place(text), self.section, ASKS, True, tuple(read_pieces(text)))
+
+
+@dataclass(frozen=True)
 class Page:
     """A page as it is written; lines count from 1."""
 
@@ -120,6 +151,8 @@ class Page:
     text: str
     front: Mapping[str, Any] = field(hash=False)
     first_line: int  # of the body, which stands below the front matter
+    asks: tuple[Entry, ...]
+    aliases: tuple[Entry, ...]
     blocks: tuple[Block, ...]
     sections: Mapping[str, Section] = field(hash=False)
 
@@ -160,9 +193,15 @@ def parse(text: str, path: Path) -> Page:
         written, first_line = tokens[0].content, place(tokens[0])[1]
     elif text.startswith("---\n"):
         raise SourceError(f"{path}:1: the front matter has no end; close it with --- on a line of its own")
-    blocks = tuple(read_blocks(tokens))
+    front = read_front(written, path)
+    asks, aliases = (tuple(read_entries(written, path, name)) for name in (ASKS, ALIASES))
+    blocks = (*(entry.block for entry in asks), *read_blocks(tokens))
     sections = read_sections(text, path, first_line, blocks)
-    return Page(path, text, read_front(written, path), first_line, blocks, sections)
+    for entry in (*asks, *aliases):
+        if entry.section not in sections:
+            says = f"no section of the page has the id {entry.section!r}, to answer {entry.words!r}"
+            raise SourceError(f"{path}:{entry.line}: {says}{nearest(entry.section, sections)}")
+    return Page(path, text, front, first_line, asks, aliases, blocks, sections)
 
 
 def file_of_text(path: Path) -> Path:
@@ -182,6 +221,21 @@ def read_front(text: str, path: Path) -> dict[str, Any]:
     if not isinstance(front, dict | None):
         raise SourceError(f"{path}:1: the front matter holds no fields; write, for example, `description: ...`")
     return front or {}
+
+
+def read_entries(front: str, path: Path, name: str) -> Iterator[Entry]:
+    """The entries of a field above a page; `SourceError` for what is none."""
+    fields = yaml.compose(f"\n{front}", yaml.CSafeLoader)
+    entries = next((node for key, node in (fields.value if fields else ()) if key.value == name), None)
+    for entry in entries.value if isinstance(entries, yaml.SequenceNode) else filter(None, [entries]):
+        match entry:
+            case yaml.MappingNode(value=[(yaml.ScalarNode(value=section), yaml.ScalarNode(value=words))]):
+                yield Entry(section, words, entry.start_mark.line + 1)
+            case _:
+                line = entry.start_mark.line + 1
+                raise SourceError(
+                    f"{path}:{line}: an entry of `{name}` is a section and words, `- formula: Do I scale?`"
+                )
 
 
 class Reader(MarkdownIt):
@@ -271,9 +325,12 @@ def read_sections(text: str, path: Path, first_line: int, blocks: tuple[Block, .
     title = next((heading.words for heading in headings if heading.text == "#"), "")
     starts = [(heading.section, heading.words, heading.line) for heading in headings if " " in heading.text]
     ends = [line for *_, line in starts] + [len(lines) + 1]
+    questions = [block for block in blocks if block.kind == "question"]
+    parts = [(ASKS, "", questions[0].line, questions[-1].end)] if questions else []
+    parts += [(*start, end) for start, end in zip([(TOP, title, first_line), *starts], ends)]
     sections: dict[str, Section] = {}
-    for (name, words, line), end in zip([(TOP, title, first_line), *starts], ends):
+    for name, words, line, end in parts:
         if name in sections:
-            raise SourceError(f"{path}:{line}: a second section has the id {name!r}; {TOP!r} is what stands above them")
+            raise SourceError(f"{path}:{line}: a second section has the id {name!r}; take another")
         sections[name] = Section(name, words, line, "\n".join([*lines[line - 1 : end - 1], ""]))
     return sections

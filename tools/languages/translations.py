@@ -7,10 +7,10 @@ from itertools import zip_longest
 from tools.cells.source import SourceError
 from tools.languages.markdown import OF_ONE_LANGUAGE, Page, Piece
 
-BLOCKS = ("heading", "cell", "code block", "admonition", "table row", "list item")
+BLOCKS = ("question", "heading", "cell", "code block", "admonition", "table row", "list item")
 PIECES = ("formula", "picture", "link")
 FIELD = "front matter key"
-SENTENCES = ("heading", "title", "paragraph")
+SENTENCES = ("question", "heading", "title", "paragraph")
 
 
 def parts(page: Page) -> dict[str, list[tuple[int, str]]]:

@@ -90,7 +90,7 @@ def explain_tints(body: Node, words: str) -> None:
 def older(headings: Iterable[AnchorLink], behind: Sequence[str]) -> Iterator[AnchorLink]:
     """Those headings of a table of contents, at every depth, below which the original is newer."""
     for heading in headings:
-        if heading.id in behind or (heading.level == 1 and "top" in behind):
+        if heading.id in behind or (heading.level == 1 and {"asks", "top"} & {*behind}):
             yield heading
         yield from older(heading.children, behind)
 

@@ -2,7 +2,7 @@
 
 import logging
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
@@ -22,6 +22,7 @@ from mkdocs.structure.nav import Navigation
 from mkdocs.structure.pages import Page
 
 from tools.cells.source import SourceError
+from tools.languages.markdown import Entry
 from tools.site import files, home, overview, plain, search, symbols
 from tools.site.body import GLOSSARY, Drawing, drawing, older
 from tools.site.cells import FENCE, with_places
@@ -41,7 +42,7 @@ ENDS: Mapping[str, Callable[[Edition], Mapping[str, Any]]] = {
     "symbols": lambda edition: {"symbols": symbols.index(edition.in_nav.values())},
     "verified": lambda edition: overview.with_cells(edition.in_nav.values()),
 }
-TEMPLATES = {"index": "home.html"} | {slug: f"{slug}.html" for slug in (*ENDS, GLOSSARY)}
+TEMPLATES = {"index": "home.html"} | {slug: f"{slug}.html" for slug in (*ENDS, GLOSSARY, "questions")}
 
 
 @dataclass
@@ -50,6 +51,7 @@ class Now:
 
     preview: bool = False
     templates: files.Templates = field(default_factory=files.Templates)
+    asked: dict[str, Sequence[Entry]] = field(default_factory=dict)  # by addresses
     citation: Mapping[str, Any] = field(init=False)
     edition: Edition = field(init=False)
     env: Environment = field(init=False)
@@ -79,6 +81,7 @@ def on_config(config: MkDocsConfig) -> None:
     if not i18n_of(config).building:
         files.forget()
         home.refuse_unknown(config.extra["repository"])
+        now.asked.clear()
         now.citation = yaml.safe_load(relative(ROOT / "CITATION.cff").read_text("utf-8"))
     del config.theme.dirs[1:]  # or MkDocs would publish what Material brings
     config.mdx_configs["toc"]["permalink_title"] = config.extra["text"]["permalink"]
@@ -89,6 +92,7 @@ def on_config(config: MkDocsConfig) -> None:
 def on_nav(nav: Navigation, config: MkDocsConfig, files: Files) -> None:
     """After static-i18n has put in the names of the chapters in the language that is built now."""
     now.edition = read_edition(nav, config, files, i18n_of(config).current_language)
+    now.asked |= {page.url: page.asked for page in now.edition.in_nav.values()}
     for item in nav.items:
         item.title = escape(item.title) if item.children else item.title
 
@@ -155,4 +159,4 @@ def on_post_build(config: MkDocsConfig) -> None:
         Path(config.site_dir, "sitemap.xml.gz").unlink()  # no robot asks for it
         files.join([Path(config.site_dir, path) for path in config.extra_css])
         files.minify(Path(config.site_dir, "assets"))
-        search.index(config.site_dir, relative(ROOT / "languages/aliases.csv"))
+        search.index(config.site_dir, now.asked)

@@ -34,9 +34,9 @@ class SitePage:
     """A page in one language.
 
     `source` is the page whose text it shows. `behind` names its sections whose English is newer, or is ALL.
-    `own_cells` are those of its snippet file; `figures` are those of a lab as SVG, by the names of the cells that draw
-    them. `badges` say what ran, `ran_on` where some of its cells did. `notebook` and `markdown` are what lies beside
-    it. To read it takes about so many `minutes`.
+    `asked` is what people ask of its sections. `own_cells` are those of its snippet file; `figures` are those of a lab
+    as SVG, by the names of the cells that draw them. `badges` say what ran, `ran_on` where some of its cells did.
+    `notebook` and `markdown` are what lies beside it. To read it takes about so many `minutes`.
     """
 
     slug: str
@@ -47,6 +47,7 @@ class SitePage:
     source: markdown.Page
     behind: Sequence[str] | str
     builds_on: Sequence[str]
+    asked: Sequence[markdown.Entry]
     cells: Sequence[Cell]
     own_cells: Sequence[Cell]
     figures: Mapping[str, Sequence[str]]
@@ -124,6 +125,7 @@ def read_page(file: I18nFile, config: MkDocsConfig, files: Files, records: Mappi
         source=source,
         behind=written.front.get("behind", []),
         builds_on=english.front.get("builds_on", []),
+        asked=tuple(dict.fromkeys((*source.asks, *source.aliases, *english.aliases))),
         cells=cells,
         own_cells=own,
         figures={name: [output.data[notebooks.SVG] for output in outputs] for name, outputs in figures.items()},

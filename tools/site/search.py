@@ -5,8 +5,8 @@ their spaces, which 因果掩码, "l’attenzione" and `scores.masked_fill` lack
 boundary of these, marked by a word joiner. theme/assets/find.js parts a query likewise, and takes the marked spaces out
 of what it shows.
 
-The copy has, too, what askers say and the page does not: their words in languages/aliases.csv, at the end of the
-section that answers. Beside the index lies a list of its words, among which find.js looks for a mistyped one.
+The copy has, too, what askers say: the questions and aliases above each page, at the end of the section that answers.
+Beside the index lies a list of its words, among which find.js looks for a mistyped one.
 """
 
 import html
@@ -14,7 +14,7 @@ import json
 import re
 import subprocess
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -22,7 +22,7 @@ from pagefind_bin import get_executable
 from selectolax.lexbor import LexborHTMLParser
 
 from tools.cells.source import SourceError
-from tools.languages.glossary import read_rows
+from tools.languages.markdown import TOP, Entry
 from tools.site.tree import GAP, Node, change_texts, replace, texts
 
 # What is worth less than a section that explains: a list that leads to it, what repeats it, what asks about it.
@@ -41,18 +41,19 @@ UNSEEN = "\u2063"  # behind it stand words that are found, but not shown
 WORD = re.compile(rf"(?:(?!{HAN}|\d)\w)(?:(?!{HAN})\w){{2,}}")
 
 
-def index(site: Path | str, aliases: Path) -> None:
-    """Index every section of every built page that has a `data-pagefind-body`, with its `aliases`."""
-    output, rows, words = Path(site, "pagefind"), read_rows(aliases), defaultdict[str, Counter[str]](Counter)
+def index(site: Path | str, asked: Mapping[str, Sequence[Entry]]) -> None:
+    """Index every section of every built page that has a `data-pagefind-body`, with what is `asked` at its address."""
+    output, words = Path(site, "pagefind"), defaultdict[str, Counter[str]](Counter)
     with TemporaryDirectory() as copy:
         for path in Path(site).rglob("*.html"):
             page, folder = LexborHTMLParser(path.read_text("utf-8")), path.relative_to(site).parent
+            entries = asked.get(f"{folder.as_posix()}/", ())
             for article in page.css("article[data-pagefind-body]"):
                 language = page.css("html")[0].attrs.sget("lang")
                 Path(copy, folder).mkdir(parents=True, exist_ok=True)
                 for name, text in sections(article):
-                    section = f"{folder.as_posix().removeprefix(f'{language}/')}#{name}"
-                    text = f'<html lang="{language}">{text}{unseen(asked(section, language, rows))}'
+                    asking = [entry.block.words for entry in entries if entry.section == (name or TOP)]
+                    text = f'<html lang="{language}">{text}{unseen(asking)}'
                     Path(copy, folder, f"{name or 'index'}.html").write_text(text, encoding="utf-8")
                     words[language].update(words_of(text))
         run_pagefind(copy, output)
@@ -120,11 +121,6 @@ def messages(output: str) -> str:
 def space_words(text: str) -> str:
     """Texts with a marked space at each boundary; the last word of a block gets none."""
     return BOUNDARY[bool(re.search(HAN, text))].sub(rf"\g<0>{SPACE}", text)
-
-
-def asked(section: str, language: str, rows: Iterable[Mapping[str, str]]) -> list[str]:
-    """The words of those who ask for a section, in its own language or else in English."""
-    return [row.get(language) or row["en"] for row in rows if row["section"] == section]
 
 
 def unseen(words: Sequence[str]) -> str:
