@@ -17,7 +17,7 @@ from tests.configuration import PAGES, ROOT, page_file
 from tools.cells.labels import refuse_misfit
 from tools.cells.plugin import LEGEND
 from tools.cells.record import read_record, still_verified
-from tools.cells.source import INCLUDE, read_includes, slug_of
+from tools.cells.source import INCLUDE, SourceError, read_includes, slug_of
 from tools.languages.glossary import read_rows
 from tools.languages.markdown import read
 
@@ -84,8 +84,10 @@ def test_what_is_code_on_a_page_is_a_cell_between_empty_lines_or_a_command(langu
             alone = lines[number - 1] == "" == lines[number + 1] if INCLUDE.fullmatch(line) else True
             assert alone, f"{path}:{number + 1}: a cell has an empty line above it and one below"
         for block in read(path).of("code block"):
-            written = "no output but that of a cell stands on a page: show the cell, or make the block a paragraph"
-            assert block.text.startswith("sh "), f"{path}:{block.line}: {written}"
+            if not block.text.startswith("sh "):
+                raise SourceError(
+                    f"{path}:{block.line}: this looks like an output of a cell; show a cell, or unindent it"
+                )
         assert not re.search("<!--|<pre|<code|<script", text), path
 
     every_page(look)

@@ -17,9 +17,7 @@ from tools.cells.source import INCLUDE
 from tools.languages.markdown import Page, parse
 
 KINDS = {"note", "tip", "warning", "danger", "question", "success", "example", "info", "bug", "abstract", "quote"}
-INLINE = {"a", "br", "code", "em", "img", "span", "strong"}
-BLOCKS = {"details", "div", "h1", "h2", "h3", "hr", "li", "ol", "p", "pre", "summary", "ul"}
-TABLES = {"table", "tbody", "td", "th", "thead", "tr"}
+ELEMENTS = "a br code em img span strong details div h1 h2 h3 hr li ol p pre summary ul table tbody td th thead tr"
 
 
 def unless_elsewhere(_: str, name: str, value: str) -> str | None:
@@ -29,10 +27,9 @@ def unless_elsewhere(_: str, name: str, value: str) -> str | None:
 
 
 MAY_HOLD = {
-    "tags": INLINE | BLOCKS | TABLES,
-    "attributes": {  # of a link, also the place and the first state of an explorer
-        **{"a": {"href", "id", "state"}, "img": {"src", "alt"}, "h1": {"id"}, "h2": {"id"}, "h3": {"id"}}
-    },
+    "tags": set(ELEMENTS.split()),
+    # of a link, also the place and the first state of an explorer
+    "attributes": {"a": {"href", "id", "state"}, "img": {"src", "alt"}, "h1": {"id"}, "h2": {"id"}, "h3": {"id"}},
     "allowed_classes": {
         "div": {"admonition", "arithmatex", *KINDS},
         "details": KINDS,
@@ -45,12 +42,7 @@ MAY_HOLD = {
     "url_schemes": {"https"},
     "link_rel": None,
 }
-WORDS_MAY_HOLD = {
-    "tags": {"a", "time"},
-    "attributes": {"a": {"href", "rel"}},
-    "url_schemes": {"https"},
-    "link_rel": None,
-}
+WORDS_MAY_HOLD = MAY_HOLD | {"tags": {"a", "time"}, "attributes": {"a": {"href", "rel"}}, "allowed_classes": {}}
 IN_PICTURES = {"circle", "defs", "g", "marker", "path", "rect", "svg", "text", "tspan"}
 LEFT_OUT = {"pymdownx.snippets"}  # cells are shown as code, whatever they hold
 SETTINGS = {"toc": {"permalink": False}, "pymdownx.highlight": {"use_pygments": False}}

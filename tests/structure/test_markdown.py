@@ -7,7 +7,7 @@ import pytest
 from tools.cells.source import SourceError
 from tools.languages.markdown import TOP, parse
 
-PATH = Path("docs/it/a.md")
+PATH, JS = Path("docs/it/a.md"), "javascript:alert"
 TEXT = """---
 description: A page.
 made_from:
@@ -48,12 +48,11 @@ $$
 """
 
 
-def test_every_block_stands_on_its_line_and_in_its_section():
+def test_every_part_of_a_page_stands_on_its_line_and_in_its_section():
     page = parse(TEXT, PATH)
     assert (page.front, page.first_line) == ({"description": "A page.", "made_from": {"top": "12"}}, 6)
     assert page.line_of("made_from") == 3
-    found = [(block.kind, block.line, block.text) for block in page.blocks if not block.pieces]
-    assert found == [
+    assert [(block.kind, block.line, block.text) for block in page.blocks if not block.pieces] == [
         ("cell", 17, "foundations/causal:leak"),
         ("admonition", 19, "??? question"),
         ("list item", 21, ""),
@@ -66,23 +65,16 @@ def test_every_block_stands_on_its_line_and_in_its_section():
     assert [block.words for block in page.of("heading", "title")] == ["Title of code", "Section", "Why?"]
     assert {block.line for block in page.blocks if block.folded} == {19, 21, 23}
     assert {block.section for block in page.blocks if block.line < 15} == {TOP}
-    found = [(section.id, section.title, section.line) for section in page.sections.values()]
-    assert found == [("top", "Title of code", 6), ("section", "Section", 15)]
+    sections = [(section.id, section.title, section.line) for section in page.sections.values()]
+    assert sections == [("top", "Title of code", 6), ("section", "Section", 15)]
     assert "".join(section.text for section in page.sections.values()) == page.body
 
 
 def test_every_piece_of_a_sentence_stands_on_its_line():
     page = parse(TEXT, PATH)
-    found = [(piece.kind, piece.line, piece.text) for _, piece in page.pieces("formula", "link", "code", "picture")]
-    assert found == [
-        ("code", 7, "code"),
-        ("formula", 9, "x_i"),
-        ("link", 9, "other.md#a"),
-        ("code", 10, "code"),
-        ("code", 11, "$y$"),
-        ("picture", 13, "a.svg"),
-        ("link", 37, "javascript:alert"),
-    ]
+    pieces = [(piece.kind, piece.line, piece.text) for _, piece in page.pieces("formula", "link", "picture")]
+    assert pieces == [("formula", 9, "x_i"), ("link", 9, "other.md#a"), ("picture", 13, "a.svg"), ("link", 37, JS)]
+    assert [(piece.line, piece.text) for _, piece in page.pieces("code")] == [(7, "code"), (10, "code"), (11, "$y$")]
     [paragraph] = [block for block in page.of("paragraph") if block.line == 9]
     assert paragraph.words == "One x_i, a link here, code, of two lines, and $y$."
     assert [piece.line for piece in paragraph.pieces if "of" in piece.text] == [11]

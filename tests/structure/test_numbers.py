@@ -94,15 +94,18 @@ def test_a_paragraph_or_a_cell_of_a_table_has_the_same_numbers_in_every_language
     refuse(fault for page in PAGES for fault in differences(*in_both(page, translation)))
 
 
-def test_the_table_of_polarities_says_what_its_cell_prints(language):
+def test_the_table_of_polarities_says_what_its_cell_prints(language, refuse):
     """The weight of the padding under a boolean mask is 0 in the column of the right polarity."""
     page = read(page_file(language, "masks/polarity"))
-    cells = [block.words for block in page.of("table cell") if block.section == "formula"]
+    meanings = [block for block in page.of("table cell") if block.section == "formula"][4::3]
     [atlas] = [cell for cell in read_cells(ROOT / "snippets/masks/polarity.md") if cell.name == "atlas"]
-    rows = re.findall(r"^ *\w+ ([01]\.0000) [01]\.0000", atlas.output, re.M)
-    assert [POLARITY[re.match(r"\w+?(?=\W|$)", cell)[0]] for cell in cells[4::3]] == [
-        "attend" if weight == "0.0000" else "ignore" for weight in rows
-    ]
+    rows = re.findall(r"^ *(\w+) (0\.0000)?", atlas.output, re.M)[1:]
+    assert len(meanings) == len(rows)
+    refuse(
+        f"{page.path}:{cell.line}: {cell.words} is not what the cell 'atlas' prints for {function}; correct the table"
+        for cell, (function, hidden) in zip(meanings, rows)
+        if [POLARITY[word] for word in MEANING.findall(cell.words)] != ["attend" if hidden else "ignore"]
+    )
 
 
 # --- decimals ------------------------------------------------------------------------------------------
