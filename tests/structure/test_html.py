@@ -72,9 +72,8 @@ def pieces(html: str) -> Counter:
 
 def faults(page: Page) -> list[str]:
     """What a page may not hold; its cells are left out."""
-    lines = page.text.split("\n")[page.first_line - 1 :]
-    found = foreign(render("\n".join("" if INCLUDE.fullmatch(line) else line for line in lines)), MAY_HOLD)
-    return [f"{page.path}: no page may hold {piece}" for piece in found]
+    text = re.sub(INCLUDE.pattern, "", page.body)
+    return [f"{page.path}: no page may hold {piece}" for piece in foreign(render(text), MAY_HOLD)]
 
 
 def test_a_page_holds_what_it_may(language, refuse):

@@ -39,16 +39,12 @@ def test_a_notebook_shows_what_a_reader_of_the_download_sees(snippet):
 
 
 @every_lab
-def test_a_figure_was_drawn_by_the_program_of_its_cell(snippet):
+def test_a_notebook_is_what_its_page_its_cells_and_its_figures_make(snippet):
+    """So every language has the figures of the first, with words of its own, drawn by the programs of its cells."""
     cells = read_cells(snippet)
     programs = {one.name: digest(cells, one) for one in cells}
     old = {name for name, found in stored(snippet).items() for one in found if one.metadata.program != programs[name]}
     assert old == set(), f"nox -s update -- labs/{snippet.stem}"
-
-
-@every_lab
-def test_a_notebook_is_what_its_page_its_cells_and_its_figures_make(snippet):
-    """So every language has the figures of the first, with words of its own."""
     for page in labs.pages_of(snippet):
         fresh = labs.make(page, stored(snippet)) == page.with_suffix(".ipynb").read_text("utf-8")
         assert fresh, f"{page} or {snippet} is newer than its notebook: nox -s update -- labs/{snippet.stem}"
@@ -84,23 +80,11 @@ BAD = [
 ]
 
 
-def write(cells, alternatives):
-    """Write a project with one small lab in two languages."""
-    lines = "\n\n".join(f'--8<-- "labs/a.md:{name}"' for name, *_ in cells)
-    files = {f"docs/{lang}/labs/a.md": f"{lines}\n\n{text}\n" for lang, text in zip(("en", "zh"), alternatives)}
-    files["mkdocs.yml"] = "nav: []\nplugins:\n  - i18n: {languages: [{locale: en}, {locale: zh}]}\n"
-    files["languages/pictures.csv"] = "en,zh\nkeys,键\n< queries,< 查询\n"
-    files["snippets/labs/a.md"] = "\n".join(cell(*parts) for parts in cells)
-    for name, text in files.items():
-        Path(name).parent.mkdir(parents=True, exist_ok=True)
-        Path(name).write_text(text, "utf-8")
-
-
 @pytest.fixture(scope="module")
 def executed(tmp_path_factory):
     """The cells of the small lab, good and bad, after their run, by their names."""
-    path = tmp_path_factory.mktemp("snippets") / "snippets/labs/a.md"
-    path.parent.mkdir(parents=True)
+    path = tmp_path_factory.mktemp("lab") / "snippets/a.md"
+    path.parent.mkdir()
     path.write_text("\n".join(cell(*parts[:3]) for parts in (*CELLS, *BAD)), "utf-8")
     cells = read_cells(path)
     return dict(zip((one.name for one in cells), labs.run(cells)))
@@ -111,9 +95,16 @@ def build(executed, tmp_path, monkeypatch):
     """Write the small lab and its notebooks, as if its cells had run anew; returns their outputs by language."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(labs, "run", lambda cells: [executed[one.name] for one in cells])
+    for folder in ("docs/en/labs", "docs/zh/labs", "languages", "snippets/labs"):
+        Path(folder).mkdir(parents=True)
+    Path("mkdocs.yml").write_text("nav: []\nplugins:\n  - i18n: {languages: [{locale: en}, {locale: zh}]}\n")
+    Path("languages/pictures.csv").write_text("en,zh\nkeys,键\n< queries,< 查询\n", "utf-8")
 
     def built(cells, alternatives=("![A line.](#draw)",) * 2):
-        write(cells, alternatives)
+        Path("snippets/labs/a.md").write_text("\n".join(cell(*parts) for parts in cells), "utf-8")
+        lines = "\n\n".join(f'--8<-- "labs/a.md:{name}"' for name, *_ in cells)
+        for language, text in zip(("en", "zh"), alternatives):
+            Path(f"docs/{language}/labs/a.md").write_text(f"{lines}\n\n{text}\n", "utf-8")
         labs.build(Path("snippets/labs/a.md"))
         notebooks = {lang: Path(f"docs/{lang}/labs/a.ipynb").read_text("utf-8") for lang in ("en", "zh")}
         return {lang: v4.reads(text).cells[1].outputs for lang, text in notebooks.items()}

@@ -17,9 +17,7 @@ EXPLORERS = ROOT / "languages/explorers.csv"
 PICTURES = sorted(ROOT.glob("docs/assets/*.svg"))
 TABLE = ROOT / "languages/pictures.csv"
 WORDS = words_of_pictures(TABLE, "en")
-SAME_IN_EXPLORERS = {
-    "it": {"attend", "bug", "comma", "ignore", "query", "shape", "window"}
-}  # the polarity is a fixed phrase
+SAME_IN_EXPLORERS = {"it": {"attend", "bug", "comma", "ignore", "query", "shape", "window"}}  # a fixed phrase, too
 SAME_IN_PICTURES = {
     "it": {"decoder", "encoder", "query", "layer 1", "layer 2", "loss", "output", *(f"token {n}" for n in range(4))}
 }
@@ -99,16 +97,13 @@ def test_the_words_of_pictures_and_explorers_are_the_terms_of_the_glossary(trans
         assert not any(glossary.avoided(prose, translation)), f"{word}: {words} is to be avoided"
 
 
-def test_the_words_of_the_explorers_are_there_in_every_language_with_the_same_places(translation):
+def test_every_word_of_the_explorers_is_used_and_there_once_in_every_language(translation):
     rows = read_rows(EXPLORERS)
     for row in rows:
         assert row[translation], row["key"]
         assert sorted(PLACES.findall(row[translation])) == sorted(PLACES.findall(row["en"])), row["key"]
     assert {row["key"] for row in rows if row[translation] == row["en"]} == SAME_IN_EXPLORERS.get(translation, set())
-
-
-def test_every_word_of_the_explorers_is_used_and_there_once():
-    keys = [row["key"] for row in read_rows(EXPLORERS)]
+    keys = [row["key"] for row in rows]
     users = [*ROOT.glob("theme/explorers/*.html"), *ROOT.glob("verified/explorers/*.json")]
     used = "".join(path.read_text("utf-8") for path in users)
     assert len(keys) == len(set(keys))
