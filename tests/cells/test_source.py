@@ -15,21 +15,20 @@ FILE = f"{SETUP}\n{SHOW}\n{LATER}\n{SHOW.replace('show', 'again')}"
 def snippet(tmp_path):
     def write(text, name="masks.md"):
         path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
         return path
 
     return write
 
 
-def test_cells_are_read_in_order_with_their_lines(snippet):
+def test_cells_are_read_in_order_and_a_program_is_the_shared_ones_above_and_the_cell(snippet):
     cells = read_cells(snippet(FILE))
-    assert [(cell.name, cell.shared, cell.fence) for cell in cells] == [
-        ("setup", True, 2),
-        ("show", False, 8),
-        ("later", True, 18),
-        ("again", False, 24),
-    ]
+    places = [("setup", True, 2), ("show", False, 8), ("later", True, 18), ("again", False, 24)]
+    assert [(cell.name, cell.shared, cell.fence) for cell in cells] == places
     assert cells[1].output == "1\n"
+    assert program(cells, cells[1]) == "x = 1\n\nprint(x)\n"
+    assert program(cells, cells[3]) == "x = 1\n\ny = 2\n\nprint(x)\n"
 
 
 @pytest.mark.parametrize(
@@ -44,25 +43,15 @@ def test_cells_are_read_in_order_with_their_lines(snippet):
     ],
 )
 def test_a_first_mark_says_what_a_cell_needs_names_and_marks(snippet, mark, meaning):
-    """A run of lines, from a piece of its first to one of its last, leaves out those that are empty."""
-    text = SETUP.replace("] -->", f"] {mark} -->", 1).replace("x = 1\n", "x = 1\ny = x\n\nz = x\n")
-    [cell] = read_cells(snippet(text))
+    """A run of lines, from a piece of its first to one of its last, leaves out those that are empty.
+
+    What a cell needs alone changes its digest, which is in the record of what was run.
+    """
+    text = SETUP.replace("x = 1\n", "x = 1\ny = x\n\nz = x\n")
+    [plain], [cell] = read_cells(snippet(text)), read_cells(snippet(text.replace("] -->", f"] {mark} -->", 1)))
     assert {name: getattr(cell, name) for name in meaning} == meaning
     assert cell.shared is ("needs" not in mark and "measures" not in mark)
-
-
-def test_names_and_marked_lines_change_no_digest(snippet):
-    """So none changes a record of what was run."""
-    named = FILE.replace("[start:show]", "[start:show] rows: a b; columns: c; wrong: print")
-    plain, cells = read_cells(snippet(FILE)), read_cells(snippet(named))
-    assert (cells[1].rows, cells[1].wrong) == (("a", "b"), (1,))
-    assert digest(cells, cells[1]) == digest(plain, plain[1])
-
-
-def test_a_program_is_the_shared_cells_above_and_the_cell(snippet):
-    cells = read_cells(snippet(FILE))
-    assert program(cells, cells[1]) == "x = 1\n\nprint(x)\n"
-    assert program(cells, cells[3]) == "x = 1\n\ny = 2\n\nprint(x)\n"
+    assert (digest([cell], cell) != digest([plain], plain)) is ("needs" in mark)
 
 
 def test_new_outputs_replace_old_ones_and_nothing_else(snippet):
@@ -73,62 +62,30 @@ def test_new_outputs_replace_old_ones_and_nothing_else(snippet):
     assert with_outputs(path, {"setup": "1\n"}) == FILE.replace("x = 1\n```\n", f"x = 1\n```\n{OUTPUT}", 1)
 
 
-def test_cells_of_another_file_stand_in_their_place_and_belong_to_the_program(snippet, tmp_path):
+def test_cells_of_another_file_stand_in_their_place_and_belong_to_the_program(snippet):
     """There no line of them is marked as new."""
-    (tmp_path / "snippets").mkdir()
     other = snippet(FILE.replace("[start:show]", "[start:show] wrong: print; new: x"), "snippets/masks.md")
-    path = snippet(
-        f'--8<-- "masks.md:setup"\n\n--8<-- "masks.md:show"\n\n{LATER}\n{SHOW.replace("show", "own")}',
-        "snippets/lab.md",
-    )
+    text = f'--8<-- "masks.md:setup"\n\n--8<-- "masks.md:show"\n\n{LATER}\n{SHOW.replace("show", "own")}'
+    path = snippet(text, "snippets/lab.md")
     cells = read_cells(path)
-    assert [(cell.name, cell.path, cell.fence) for cell in cells] == [
-        ("setup", str(other), 2),
-        ("show", str(other), 8),
-        ("later", str(path), 6),
-        ("own", str(path), 12),
-    ]
+    places = [("setup", str(other), 2), ("show", str(other), 8), ("later", str(path), 6), ("own", str(path), 12)]
+    assert [(cell.name, cell.path, cell.fence) for cell in cells] == places
     assert cells[1].marks == {"wrong": (1,), "right": (), "new": ()}
     assert program(cells, cells[3]) == "x = 1\n\ny = 2\n\nprint(x)\n"
     assert "text\n5\n" in with_outputs(path, {"own": "5\n", "show": "6\n"})
     assert "6" not in with_outputs(path, {"own": "5\n", "show": "6\n"})
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (f'{SETUP}\n--8<-- "masks.md:shwo"\n', "7: .*masks.md has no cell 'shwo'; is it 'show'?"),
-        (f'{SETUP}\n--8<-- "mask.md:show"\n', "7: there is no file .*mask.md"),
-        (f'{SETUP}\n--8<-- "masks.md:setup"\n', "7: a second cell is named 'setup'"),
-    ],
-)
-def test_a_cell_of_another_file_that_is_not_there_is_named_with_its_line(snippet, tmp_path, text, message):
-    (tmp_path / "snippets").mkdir()
-    snippet(FILE, "snippets/masks.md")
-    path = snippet(text, "snippets/lab.md")
-    with pytest.raises(SourceError, match=f"^{path}:{message}"):
-        read_cells(path)
+def refuse(read, where, message):
+    with pytest.raises(SourceError) as error:
+        read()
+    assert str(error.value).startswith(f"{where}: "), error.value
+    assert message in str(error.value)
 
 
 MALFORMED = {
     "a mark without a space": ("--8<-- [start:show]", "--8<--[start:show]", 7, "neither a whole cell"),
     "an end of another cell": ("[end:setup]", "[end:set-up]", 1, "neither a whole cell"),
-    "a need without a reason": ("[start:show]", "[start:show] needs cuda", 7, "is it 'needs cuda: …'?"),
-    "an unknown word": ("[start:show]", "[start:show] wrnog: print", 7, "is it 'wrong: …'?"),
-    "an unknown device": ("[start:show]", "[start:show] needs cdua: why", 7, "is it 'needs cuda: …'?"),
-    "a run from its end": (
-        "setup] -->\n```python\n",
-        "setup] new: x = ... y = -->\n```python\ny = 2\n",
-        1,
-        "'y =' stands above 'x ='; quote the first line of a run first",
-    ),
-    "a line that is gone": ("[start:show]", "[start:show] wrong: print(y)", 7, "quotes 'print(y)', which no lines of"),
-    "a piece of two lines": (
-        "setup] -->\n```python\n",
-        "setup] right: x -->\n```python\nx = 2\n",
-        1,
-        "2 lines of the cell",
-    ),
     "a name used twice": (LATER, LATER.replace("later", "show"), 17, "a second cell is named 'show'"),
     "a fence that would be skipped": ("```python\nprint", "```py\nprint", 7, "neither a whole cell"),
     "a skip mark": ("```python", "<!--pytest.mark.skip-->\n```python", 1, "neither a whole cell"),
@@ -143,10 +100,24 @@ MALFORMED = {
 def test_a_malformed_file_is_named_with_its_line(snippet, fault):
     old, new, line, message = MALFORMED[fault]
     path = snippet(FILE.replace(old, new, 1))
-    with pytest.raises(SourceError) as error:
-        read_cells(path)
-    assert str(error.value).startswith(f"{path}:{line}: "), error.value
-    assert message in str(error.value)
+    refuse(lambda: read_cells(path), f"{path}:{line}", message)
+
+
+WRONG_MARKS = {
+    "needs cuda": "is it 'needs cuda: …'?",
+    "needs cdua: why": "is it 'needs cuda: …'?",
+    "rows: a; wrnog: print": "the mark says 'wrnog: print'; CONTRIBUTING.md has an example of each word: wrong: …, ",
+    "wrnog: print": "is it 'wrong: …'?",
+    "wrong: print(y)": "the mark quotes 'print(y)', which no lines of the cell have; quote a piece",
+    "right: x": "the mark quotes 'x', which 2 lines of the cell have; quote a piece",
+    "new: print ... x =": "'x =' stands above 'print'; quote the first line of a run first",
+}
+
+
+@pytest.mark.parametrize("mark", WRONG_MARKS)
+def test_a_mark_that_says_what_it_cannot_is_named_with_its_line(snippet, mark):
+    path = snippet(FILE.replace("[start:show]", f"[start:show] {mark}").replace("print(x)\n`", "x = 2\nprint(x)\n`"))
+    refuse(lambda: read_cells(path), f"{path}:7", WRONG_MARKS[mark])
 
 
 def test_a_file_that_is_not_utf8_is_named(snippet):
@@ -157,7 +128,6 @@ def test_a_file_that_is_not_utf8_is_named(snippet):
 
 def test_includes_are_resolved(snippet, tmp_path):
     """On a page that is not theirs, no line of them is marked as new."""
-    (tmp_path / "docs").mkdir()
     snippet(FILE.replace("[start:show]", "[start:show] new: x"))
     text = '# P\n\n--8<-- "masks.md:setup"\n\n    --8<-- "masks.md:show"\n'
     page, own = snippet(text, "docs/page.md"), snippet(text, "docs/masks.md")
@@ -166,18 +136,19 @@ def test_includes_are_resolved(snippet, tmp_path):
     assert [(cell.name, cell.new) for cell in resolve(own, tmp_path)] == [("setup", ()), ("show", (1,))]
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ('--8<-- "masks.md:shwo"', "has no cell 'shwo'; is it 'show'?"),
-        ('--8<-- "mask.md:show"', "there is no file"),
-        ('--8<-- "masks.md"', "write a cell as --8<--"),
-    ],
-)
-def test_an_include_that_shows_nothing_is_named_with_its_line(snippet, tmp_path, line, message):
-    snippet(FILE)
-    page = snippet(f"# P\n\n{line}\n", "page.md")
-    with pytest.raises(SourceError) as error:
-        resolve(page, tmp_path)
-    assert str(error.value).startswith(f"{page}:3: ")
-    assert message in str(error.value)
+NOT_THERE = {'--8<-- "masks.md:shwo"': "has no cell 'shwo'; is it 'show'?", '--8<-- "mask.md:show"': "there is no file"}
+
+
+@pytest.mark.parametrize(("line", "message"), NOT_THERE.items())
+def test_a_line_that_shows_nothing_is_named_on_a_page_and_in_a_snippet_file(snippet, tmp_path, line, message):
+    snippet(FILE, "snippets/masks.md")
+    page, file = snippet(f"# P\n\n{line}\n", "page.md"), snippet(f"\n\n{line}\n", "snippets/lab.md")
+    refuse(lambda: resolve(page, tmp_path / "snippets"), f"{page}:3", message)
+    refuse(lambda: read_cells(file), f"{file}:3", message)
+
+
+def test_a_line_that_is_no_include_and_a_cell_that_is_shown_twice_are_named(snippet, tmp_path):
+    snippet(FILE, "snippets/masks.md")
+    page, file = snippet('--8<-- "masks.md"', "page.md"), snippet('--8<-- "masks.md:show"\n' + SHOW, "snippets/lab.md")
+    refuse(lambda: resolve(page, tmp_path / "snippets"), f"{page}:1", "write a cell as --8<--")
+    refuse(lambda: read_cells(file), f"{file}:2", "a second cell is named 'show'")
