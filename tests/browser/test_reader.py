@@ -165,13 +165,19 @@ def test_a_whole_program_is_shown_before_it_is_copied(tab):
     expect(box).to_be_hidden()
 
 
-def test_who_copies_hears_it_and_reads_it(tab):
+def test_who_copies_hears_and_reads_it_for_two_seconds_after_the_last_copy(tab):
+    tab.page.clock.install()
     opened, said = tab.open("zh/foundations/causal/"), tab.page.locator("#said")
-    opened.evaluate("() => { globalThis.setTimeout = later => { globalThis.later = later } }")
-    opened.locator(".cell-tools [data-copy]").first.click()
+    opened.clock.pause_at(opened.evaluate("Date.now() + 1000"))
+    for copy in opened.locator(".cell-tools [data-copy]").all()[:2]:
+        opened.clock.run_for(1500)
+        copy.click()
+        tab.hears(text("zh", "copied"))
+    opened.clock.run_for(1500)
     expect(said).to_have_text(text("zh", "copied"))
     expect(said).to_be_in_viewport(ratio=1)
-    opened.evaluate("later()")
+    expect(opened.locator(".copied")).to_have_count(1)
+    opened.clock.run_for(600)
     expect(said).to_have_text("")
 
 

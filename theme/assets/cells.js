@@ -17,12 +17,20 @@ function program(cell, as = "textContent") {
 const whole = document.querySelector("dialog.program")
 const said = document.getElementById("said")
 
+let hush = () => {} // the message of the last copy goes when its time is over, or the next one comes
+
 globalThis.copy = async (button, code, words = whole.dataset.copied) => {
   await navigator.clipboard.writeText(code)
+  hush()
   const status = button.parentElement.querySelector("[role=status]") ?? said // the rest of the page is silent behind a dialog
   status.textContent = words
   button.classList.add("copied")
-  setTimeout(() => { status.textContent = ""; button.classList.remove("copied") }, 2000)
+  const timer = setTimeout(() => hush(), 2000)
+  hush = () => {
+    clearTimeout(timer)
+    status.textContent = ""
+    button.classList.remove("copied")
+  }
 }
 
 function show(cell) {
