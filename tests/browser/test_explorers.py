@@ -124,7 +124,7 @@ def test_the_page_comes_with_what_the_script_makes_of_its_first_state(tab, name,
 
 @every_explorer
 @pytest.mark.parametrize(("medium", "kind"), [("screen", "bare"), ("print", "tab")])
-def test_without_scripts_and_on_paper_an_explorer_has_its_first_state_and_no_controls(request, name, medium, kind):
+def test_without_scripts_and_on_paper_an_explorer_stands_in_its_first_state(request, name, medium, kind):
     tab = request.getfixturevalue(kind)
     tab.page.emulate_media(media=medium)
     explorer = tab.open(PAGES[name].path).locator(f"#{name}")
