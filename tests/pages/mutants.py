@@ -12,6 +12,7 @@ What survives is printed with its file and line, unless the tests of the page gi
 """
 
 import ast
+import gc
 import importlib
 import multiprocessing
 import os
@@ -31,7 +32,14 @@ from tools.cells import source
 ROOT = Path(__file__).parents[2]
 SHARED = sorted(str(path) for path in (ROOT / "tests/pages").glob("test_*.py"))
 PASSED = pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED
+LOADED = (  # once, not for each mutant
+    "tools.cells.plugin",
+    "transformers.models.gpt2.modeling_gpt2",
+    "tests.structure.test_anatomy",
+    "tests.pages.references",
+)
 LIMIT = 300  # seconds for the tests of one mutant
+Part = tuple[int, source.Cell | source.Include]
 
 
 @dataclass(frozen=True)
@@ -90,7 +98,8 @@ def tried(mutant: Mutant, seconds: dict[str, float]) -> tuple[bool, dict[str, fl
     signal.alarm(LIMIT)
     for stream in (1, 2):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
-    source.read_cells = with_mutant(mutant)  # before any test is imported
+    source.parts = with_mutant(mutant)
+    gc.freeze()  # pytest looks for garbage, through all that is loaded
     order = QuickestFirst(seconds)
     options = "-x", "-p", "no:cacheprovider", "-p", "no:xdist"
     for tests in [str(tests_of(mutant.slug))], [*SHARED, "-k", mutant.slug]:
@@ -103,18 +112,21 @@ def stop(*_: object) -> None:
     raise TimeoutError(f"the tests of a mutant took {LIMIT} seconds")
 
 
-def with_mutant(mutant: Mutant) -> Callable[..., list[source.Cell]]:
-    """`read_cells`, but one cell of one page has other code, wherever it is shown."""
-    read_cells, file = source.read_cells, str(ROOT / f"snippets/{mutant.slug}.md")
+def with_mutant(mutant: Mutant) -> Callable[..., tuple[Part, ...]]:
+    """`parts` of `tools/cells/source.py`, but one cell of one page has other code."""
+    parts, file = source.parts, (ROOT / f"snippets/{mutant.slug}.md").resolve()
 
-    def read_mutant(*given: Any) -> list[source.Cell]:
-        cells = read_cells(*given)
-        return [
-            replace(cell, code=mutant.code) if (os.path.abspath(cell.path), cell.name) == (file, mutant.cell) else cell
-            for cell in cells
-        ]
+    def changed(part: Part) -> Part:
+        line, cell = part
+        if isinstance(cell, source.Cell) and cell.name == mutant.cell:
+            return line, replace(cell, code=mutant.code)
+        return part
 
-    return read_mutant
+    def parts_with_mutant(path: str | Path, *given: Any) -> tuple[Part, ...]:
+        whole = parts(path, *given)
+        return tuple(map(changed, whole)) if Path(path).resolve() == file else whole
+
+    return parts_with_mutant
 
 
 def survivors(slug: str, pool: Pool) -> tuple[list[Mutant], list[Mutant]]:
@@ -141,8 +153,8 @@ def report(slug: str, pool: Pool) -> None:
 
 def main(named: list[str]) -> None:
     pages = map(source.slug_of, sorted(ROOT.glob("snippets/**/*.md")))
-    for module in ("transformers.models.gpt2.modeling_gpt2", "tests.configuration"):
-        importlib.import_module(module)  # once, not for each mutant
+    for module in LOADED:
+        importlib.import_module(module)
     with multiprocessing.get_context("fork").Pool(maxtasksperchild=1) as pool:
         for slug in named or [page for page in pages if tests_of(page).is_file()]:
             report(slug, pool)

@@ -1,7 +1,6 @@
 """Which changes are made of the code of a page, and what counts as noticed."""
 
 import multiprocessing
-import sys
 
 import pytest
 
@@ -54,7 +53,6 @@ def printed(tmp_path, monkeypatch, capsys):
     """What is printed of a page whose test claims this of `double(2)`."""
     monkeypatch.setattr(mutants, "ROOT", tmp_path)
     monkeypatch.setattr(mutants, "SHARED", [str(tmp_path / "tests/pages/a/test_b.py")])  # none has a name with a/b
-    monkeypatch.delitem(sys.modules, "tests.pages.properties", raising=False)  # it has `read_cells` as it is
     for folder in ("snippets/a", "tests/pages/a"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "snippets/a/b.md").write_text(CELLS, "utf-8")
