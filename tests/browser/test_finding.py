@@ -54,7 +54,7 @@ def test_from_the_search_to_the_page_that_introduces_a_name(tab):
     expect(found).to_be_visible()
     found.click()
     opened.wait_for_url("**/it/symbols/#CausalAttention")
-    opened.locator(".entry:has(:target) a[href$='#cell-module']").click()
+    opened.locator(".entry:has(:target) a[href$='causal/#cell-module']").click()
     opened.wait_for_url("**/it/foundations/causal/#cell-module")
     expect(opened.locator("#cell-module")).to_be_in_viewport()
 

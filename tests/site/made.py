@@ -19,8 +19,9 @@ def page(slug, title, **fields):
         "minutes": 1,
         "ran_on": {},
         "figures": {},
+        "badges": {},
     }
-    nothing = dict.fromkeys(("asked", "behind", "builds_on", "cells", "own_cells", "badges"), ())
+    nothing = dict.fromkeys(("asked", "behind", "builds_on", "cells", "own_cells"), ())
     return SitePage(slug=slug, title=title, **nothing | known | fields)
 
 

@@ -1,4 +1,4 @@
-"""Notebooks, pictures, cells and formulas, as plain functions."""
+"""Notebooks, places, pictures, formulas and Markdown, as plain functions."""
 
 import re
 from pathlib import Path
@@ -10,10 +10,11 @@ import pytest
 from tests.site.made import after
 from tools.cells.source import OUTPUT_MARK, Cell, SourceError, resolve
 from tools.labs.notebooks import notebook
-from tools.languages.markdown import parse
-from tools.site import tree
+from tools.languages.markdown import parse, read
+from tools.site import plain, tree
 from tools.site.body import enlarge_words, explain_tints, inline_pictures, keep_code
 from tools.site.cells import FENCE, drawings, fill, with_places
+from tools.site.head import without_indents
 from tools.site.mathematics import to_mathml
 from tools.site.pages import minutes
 
@@ -59,11 +60,11 @@ Last.
 """
 
 
-def read(text):
+def parsed(text):
     return parse(text, Path("docs/en/a/b.md"))
 
 
-PAGE = read(TEXT)
+PAGE = parsed(TEXT)
 
 
 def sources(made, kind):
@@ -73,8 +74,8 @@ def sources(made, kind):
 # --- time -----------------------------------------------------------------------------------------
 
 
-def test_a_page_takes_the_time_of_its_words_and_han_characters_and_a_minute_for_each_cell_but_not_for_what_is_folded():
-    assert minutes(parse(LONG, Path("docs/en/a/b.md")), words_a_minute=6) == (6 + 5 + 7) / 6 + 1
+def test_a_page_takes_the_time_of_its_words_and_cells_but_not_of_what_is_folded():
+    assert minutes(parsed(LONG), words_a_minute=6) == (6 + 5 + 7) / 6 + 1
 
 
 # --- notebooks ------------------------------------------------------------------------------------
@@ -100,7 +101,7 @@ def test_a_notebook_has_the_prose_and_the_cells_of_a_page_in_order():
 
 def test_a_folded_block_is_folded_in_a_notebook_too():
     text = TEXT + '\n??? success "Is `x < 1`?"\n\n    - No.\n\n      Never.\n\n    It is 1.\n\nThe end.\n'
-    made = notebook(read(text), CELLS)
+    made = notebook(parsed(text), CELLS)
     hidden = {cell.id: cell.metadata for cell in made.cells if cell.cell_type == "code"}
     assert hidden == {"data": {}, "show": {"jupyter": {"source_hidden": True}}}
     assert sources(made, "markdown")[-1] == (
@@ -111,7 +112,7 @@ def test_a_folded_block_is_folded_in_a_notebook_too():
 
 def test_an_explorer_is_a_link_to_its_page():
     text = '[Move it](b.md#one-query){#one-query state="a=1"}\n'
-    made = notebook(read(text), [], lambda target: f"https://site/{target}")
+    made = notebook(parsed(text), [], lambda target: f"https://site/{target}")
     assert sources(made, "markdown") == ["[Move it](https://site/b.md#one-query)"]
 
 
@@ -269,3 +270,66 @@ def test_wrong_tex_of_a_displayed_and_indented_formula_is_named_with_its_line(tm
     source.write_text("??? note\n\n    $$\n    A = 1\n    + \\frc{1}{2}\n    $$\n")
     with pytest.raises(SourceError, match=r'page\.md:4: Unknown command "\\frc" in'):
         after(to_mathml, '<div class="arithmatex">\\[\nA = 1\n+ \\frc{1}{2}\n\\]</div>', source)
+
+
+# --- what machines and browsers read --------------------------------------------------------------
+
+SOURCE = """---
+description: A page.
+---
+
+# Title
+
+[a link](../foundations/causal.md#row-zero), [below](#below), ![one
+arc.](../../assets/arc.svg) `[code](is.md)`
+
+--8<-- "a/b.md:data"
+
+??? question "Why $x$?"
+
+    --8<-- "a/b.md:show"
+
+![It
+rises.](#show)
+"""
+PLAIN = """# Title
+
+[a link](https://site/../foundations/causal.md#row-zero), [below](https://site/#below), ![one
+arc.](https://site/../../assets/arc.svg) `[code](is.md)`
+
+```python
+x = 1
+```
+
+??? question "Why $x$?"
+
+    ```python
+    print(x)
+    ```
+{empty}
+    ```text
+    1
+    ```
+{empty}
+    Measured here
+
+[It
+rises.](https://site/#cell-show)
+"""
+
+
+def test_the_markdown_of_a_page_has_its_cells_and_outputs_and_whole_addresses(tmp_path):
+    for path, text in {
+        "snippets/a/b.md": shows("data", "x = 1") + shows("show", "print(x)", "1"),
+        "page.md": SOURCE,
+    }.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text, encoding="utf-8")
+    source, cells = read(tmp_path / "page.md"), resolve(tmp_path / "page.md", tmp_path / "snippets")
+    written = plain.page(source, cells, "https://site/", "https://site/".__add__, {"show": "Measured here"})
+    assert written == PLAIN.format(empty="    ")
+
+
+def test_a_finished_page_has_no_indents_but_those_of_its_code():
+    page = "</head>\n  <body>\n\n    <pre>if x:\n    y\n</pre>\n    <p>"
+    assert without_indents(page) == "</head>\n<body>\n<pre>if x:\n    y\n</pre>\n<p>"

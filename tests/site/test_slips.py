@@ -82,11 +82,15 @@ def test_a_build_stops_where_a_page_cannot_be_drawn(project):
     assert refusal(project).startswith(rf'docs/it/foundations/causal.md:{line}: Unknown command "\operatornam" in')
 
 
-def test_a_build_stops_where_a_translation_is_missing(project):
-    (project / "docs/zh/foundations/causal.md").unlink()
-    assert refusal(project).startswith(
-        "docs/zh/foundations/causal.md is missing: every page of the nav stands in every"
-    )
+def test_a_build_stops_where_a_translation_is_missing_or_the_nav_is_misspelt(project):
+    (project / "docs/zh/foundations/causal.md").rename(project / "causal.md")
+    sentence = "docs/zh/foundations/causal.md is missing: every page of the nav stands in every"
+    assert refusal(project).startswith(sentence)
+    nav = (project / "mkdocs.yml").read_text("utf-8").replace("masks/padding.md", "masks/paddin.md")
+    (project / "mkdocs.yml").write_text(nav, "utf-8")
+    sentence = "the nav names 'masks/paddin.md', which is no page; write the name of a file"
+    line = nav.splitlines().index("      - masks/paddin.md") + 1
+    assert refusal(project).startswith(f"mkdocs.yml:{line}: {sentence}")
 
 
 def test_a_build_reads_each_file_once(project):

@@ -3,10 +3,8 @@
 import html
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment
 from mkdocs import utils
@@ -32,16 +30,18 @@ BROAD = 600  # a wider picture goes on beside the screen of a phone
 OF_THE_FILE = ("height", "width", "xmlns")
 
 
-@dataclass(frozen=True)
 class Drawing:
-    """What draws the pages of one language: its words, its terms, the words of pictures, what it counts."""
+    """What draws the pages of the language that is built now."""
 
-    edition: Edition
-    words: Mapping[str, Any]
-    terms: Terms
-    pictures: Mapping[str, str]
-    explorer: explorers.Draw
-    counts: Sequence[Sequence[str]]
+    def __init__(self, edition: Edition, env: Environment, config: MkDocsConfig) -> None:
+        i18n: I18n = config.plugins["i18n"]
+        language, languages = i18n.current_language, [one.locale for one in i18n.config.languages]
+        tables, numbers = relative(ROOT / "languages"), relative(ROOT / "verified/explorers")
+        self.edition, self.words = edition, config.extra["text"]
+        self.terms = Terms(tables / "glossary.csv", language, languages)
+        self.pictures = words_of_pictures(tables / "pictures.csv", language)
+        self.explorer = explorers.drawing(env, numbers, explorers.words(tables / "explorers.csv", language))
+        self.counts = counted(edition.in_nav.values(), len(languages), self.words)
 
     def article(self, page: SitePage, rendered: str) -> tuple[str, list[str]]:
         """The article of a page, and the scripts of its explorers."""
@@ -63,22 +63,6 @@ class Drawing:
     def way(self, page: SitePage, slug: str) -> str:
         """The address of a page, seen from another."""
         return utils.get_relative_url(self.edition.in_nav[slug].url, page.url)
-
-
-def drawing(edition: Edition, env: Environment, config: MkDocsConfig) -> Drawing:
-    """What draws the pages of the language that is built now."""
-    i18n: I18n = config.plugins["i18n"]
-    tables, words = relative(ROOT / "languages"), config.extra["text"]
-    language, languages = i18n.current_language, [one.locale for one in i18n.config.languages]
-    labels = explorers.words(tables / "explorers.csv", language)
-    return Drawing(
-        edition,
-        words,
-        terms=Terms(tables / "glossary.csv", language, languages),
-        pictures=words_of_pictures(tables / "pictures.csv", language),
-        explorer=explorers.drawing(env, relative(ROOT / "verified/explorers"), labels),
-        counts=counted(edition.in_nav.values(), len(languages), words),
-    )
 
 
 def explain_tints(body: Node, words: str) -> None:

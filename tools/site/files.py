@@ -7,8 +7,6 @@ from pathlib import Path
 
 import rcssmin
 import rjsmin
-from jinja2 import BytecodeCache
-from jinja2.bccache import Bucket
 
 from tools.cells.labels import refuse_misfit
 from tools.cells.shapes import compiled
@@ -58,17 +56,3 @@ def minify(assets: Path) -> None:
     for path in assets.rglob("*"):
         if path.suffix in MINIFIED:
             path.write_text(MINIFIED[path.suffix](path.read_text("utf-8")), encoding="utf-8")
-
-
-class Templates(BytecodeCache):
-    """Compiled templates: those of the theme, once for all languages of a build and all builds of a preview."""
-
-    def __init__(self) -> None:
-        self.known: dict[str, bytes] = {}
-
-    def load_bytecode(self, bucket: Bucket) -> None:
-        if bucket.key in self.known:
-            bucket.bytecode_from_string(self.known[bucket.key])
-
-    def dump_bytecode(self, bucket: Bucket) -> None:
-        self.known[bucket.key] = bucket.bytecode_to_string()

@@ -24,11 +24,11 @@ from mkdocs.structure.pages import Page
 from tools.cells.source import SourceError
 from tools.languages.markdown import Entry
 from tools.site import files, home, overview, plain, search, symbols
-from tools.site.body import GLOSSARY, Drawing, drawing, older
+from tools.site.body import GLOSSARY, Drawing, older
 from tools.site.cells import FENCE, with_places
 from tools.site.files import ROOT, relative
 from tools.site.head import policy, without_indents
-from tools.site.pages import Edition, I18n, SitePage, read_edition
+from tools.site.pages import Edition, I18n, SitePage, read_edition, refuse_misspelt
 
 # static-i18n makes anew what mkdocs-jupyter made of a notebook: without this, its raw JSON is published as the page.
 if ".ipynb" not in utils.markdown_extensions:
@@ -36,21 +36,21 @@ if ".ipynb" not in utils.markdown_extensions:
 
 logging.getLogger("mkdocs.plugins.mkdocs_static_i18n").setLevel(logging.WARNING)
 
-# What stands below the text of some pages; in a site without this theme they are their text.
+# What some pages show besides their text; in a site without this theme they are their text.
 ENDS: Mapping[str, Callable[[Edition], Mapping[str, Any]]] = {
+    "index": lambda edition: {"attention": overview.attention(edition.in_nav)},
     "map": lambda edition: {"rows": overview.rows(edition)},
     "symbols": lambda edition: {"symbols": symbols.index(edition.in_nav.values())},
     "verified": lambda edition: overview.with_cells(edition.in_nav.values()),
 }
-TEMPLATES = {"index": "home.html"} | {slug: f"{slug}.html" for slug in (*ENDS, GLOSSARY, "questions")}
+TEMPLATES = {slug: f"{slug}.html" for slug in (*ENDS, GLOSSARY, "questions")} | {"index": "home.html"}
 
 
 @dataclass
 class Now:
-    """What is known in this build; behind `citation`, of the language that is built now."""
+    """What is known in this build; `edition` and what follows is of the language that is built now."""
 
     preview: bool = False
-    templates: files.Templates = field(default_factory=files.Templates)
     asked: dict[str, Sequence[Entry]] = field(default_factory=dict)  # by addresses
     citation: Mapping[str, Any] = field(init=False)
     edition: Edition = field(init=False)
@@ -89,6 +89,11 @@ def on_config(config: MkDocsConfig) -> None:
 
 
 @event_priority(-200)
+def on_files(files: Files, config: MkDocsConfig) -> None:
+    refuse_misspelt(relative(config.config_file_path), files.documentation_pages())
+
+
+@event_priority(-200)
 def on_nav(nav: Navigation, config: MkDocsConfig, files: Files) -> None:
     """After static-i18n has put in the names of the chapters in the language that is built now."""
     now.edition = read_edition(nav, config, files, i18n_of(config).current_language)
@@ -120,11 +125,10 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 def on_env(env: Environment, config: MkDocsConfig, files: Files) -> None:
     env.loader = ChoiceLoader([env.loader, PackageLoader("material")])  # icons and words; the frame is our own
     env.trim_blocks = env.lstrip_blocks = True
-    env.bytecode_cache = now.templates
     env.filters |= {"policy": policy, "spaced": plain.spaced, "urljoin": urljoin}
     env.globals["preview"] = now.preview
     env.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
-    now.env, now.drawing = env, drawing(now.edition, env, config)
+    now.env, now.drawing = env, Drawing(now.edition, env, config)
 
 
 def on_page_context(context: dict[str, Any], page: Page, config: MkDocsConfig, nav: Navigation) -> dict[str, Any]:
@@ -133,9 +137,8 @@ def on_page_context(context: dict[str, Any], page: Page, config: MkDocsConfig, n
     content, scripts = now.drawing.article(known, page.content)
     context.update(here=known, edition=edition, terms=now.drawing.terms, content=content, explorers=scripts)
     context.update(bases=overview.bases(known, edition.in_nav), older=list(older(page.toc, known.behind)))
-    context.update(repository=config.extra["repository"], home=home, bibtex=home.bibtex(now.citation, known.address))
+    context.update(repository=config.extra["repository"], home=home, citation=now.citation)
     context.update(ENDS[known.slug](edition) if known.slug in ENDS else {})
-    context.update(attention=overview.attention(edition.in_nav), counts=now.drawing.counts)
     plain.write_beside(page.file.abs_dest_path, now.env, context)
     return context
 

@@ -10,16 +10,14 @@ from typing import Any
 from urllib.parse import urljoin
 
 from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure import StructureItem
 from mkdocs.structure.files import Files
-from mkdocs.structure.nav import Link, Navigation
-from mkdocs.structure.pages import Page as MkDocsPage
+from mkdocs.structure.nav import Navigation
 from nbformat import NotebookNode
 
 from tools.cells.record import Badge, Record, badges, read_records, still_verified
 from tools.cells.source import Cell, SourceError, nearest, resolve
 from tools.labs import notebooks
-from tools.languages import markdown
+from tools.languages import configuration, markdown
 from tools.languages.slips import refuse_slips
 from tools.site import plain
 from tools.site.files import ROOT, own_cells, relative, text
@@ -74,37 +72,36 @@ class Edition:
 
 def read_edition(nav: Navigation, config: MkDocsConfig, files: Files, language: str) -> Edition:
     """Read all pages of a language; `SourceError` where one is not as it must be, or not there."""
-    refuse_misspelt(nav.items, config, files)
     records = read_records(relative(ROOT / "verified"))
     order: list[I18nFile] = [page.file for page in nav.pages]
-    others = [file for file in files.documentation_pages() if file not in order]
     for file in order:
         if file.locale != language:  # static-i18n would show the English page
             raise SourceError(
                 f"docs/{language}/{file.norm_src_uri} is missing: every page of the nav stands in every language "
                 f"(one language alone: nox -s serve -- --lang {file.locale})"
             )
-    pages = {file.src_uri: read_page(file, config, files, records) for file in (*order, *others)}
+    pages = {
+        file.src_uri: read_page(file, config, files, records)
+        for file in dict.fromkeys([*order, *files.documentation_pages()])
+    }
 
-    def known(items: Iterable[StructureItem]) -> list[SitePage]:
-        return [pages[item.file.src_uri] for item in items if isinstance(item, MkDocsPage)]
+    def known(items: Iterable[Any]) -> list[SitePage]:
+        return [pages[item.file.src_uri] for item in items if not item.children]
 
     chapters = [(item.title, known(item.children)) for item in nav.items if item.children]
     return Edition(pages, {page.slug: page for page in known(nav.pages)}, chapters, known(nav.items))
 
 
-def refuse_misspelt(items: Iterable[StructureItem], config: MkDocsConfig, files: Files) -> None:
+def refuse_misspelt(mkdocs: Path, pages: Iterable[I18nFile]) -> None:
     """`SourceError` for a page of the nav that is not there; MkDocs takes it for a link."""
-    for item in items:
-        if isinstance(item, Link):
-            others: list[I18nFile] = [*files.documentation_pages()]
-            names = [file.norm_src_uri for file in others]
-            line = text(relative(config.config_file_path)).partition(item.url)[0].count("\n") + 1
+    known = [page.norm_src_uri for page in pages]
+    for file in configuration.parse(text(mkdocs)).files:
+        if file not in known:
+            line = text(mkdocs).partition(file)[0].count("\n") + 1
             raise SourceError(
-                f"mkdocs.yml:{line}: the nav names {item.url!r}, which no page is{nearest(item.url, names)}; "
-                "write the name of a file in docs/en, or add that file"
+                f"{mkdocs}:{line}: the nav names {file!r}, which is no page; "
+                f"write the name of a file in docs/en{nearest(file, known)}"
             )
-        refuse_misspelt(getattr(item, "children", None) or (), config, files)
 
 
 def read_page(file: I18nFile, config: MkDocsConfig, files: Files, records: Mapping[str, Record]) -> SitePage:
@@ -144,11 +141,9 @@ def places_of_runs(
     sentences = {}
     for cell in (cell for cell in cells if cell.needs):
         entry = records.get(cell.needs, {}).get(slug)
-        if entry and cell in still_verified(entry, cells, cell.needs):
-            sentence = words["ran_on"].format(name=entry["device"], torch=entry["torch"], date=entry["date"])
-        else:
-            sentence = words["not_run"].format(device=cell.needs.upper())
-        sentences[cell.name] = sentence
+        sentence = words["ran_on" if cell in still_verified(entry, cells, cell.needs) else "not_run"]
+        known = {**(entry or {}), "name": entry and entry["device"], "device": cell.needs.upper()}
+        sentences[cell.name] = sentence.format(**known)
     return sentences
 
 

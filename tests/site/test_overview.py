@@ -1,0 +1,115 @@
+"""What the site says of all its pages together: the map, the index of names, what the first page counts."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.configuration import LANGUAGES
+from tests.site.made import edition, page
+from tools.cells.source import Cell, SourceError
+from tools.site.overview import bases, counted, rows
+from tools.site.symbols import index, names
+
+ONE = page("a/one", "One")
+TWO = page("a/two", "Two", builds_on=["a/one"])
+THREE = page("b/three", "Three", builds_on=["a/one", "a/two"])
+EDITION = edition(("A", [ONE, TWO]), ("B", [THREE]), loose=[page("index", "Home")])
+
+
+def cell(name, code, output=None):
+    return Cell(name, code, output, 2)
+
+
+def test_the_map_has_a_line_for_each_chapter_and_page_with_both_directions():
+    made = rows(EDITION)
+    assert [(row.title, row.page) for row in made] == [
+        ("A", None),
+        ("One", ONE),
+        ("Two", TWO),
+        ("B", None),
+        ("Three", THREE),
+    ]
+    assert [list(row.bases) for row in made] == [[], [], [ONE], [], [ONE, TWO]]
+    assert [list(row.next_steps) for row in made] == [[], [TWO, THREE], [THREE], [], []]
+    heights = [row.y for row in made]
+    assert heights == sorted(set(heights))
+    assert [row.arcs.count("M") for row in made] == [0, 0, 1, 0, 2]
+    assert made[2].arcs.startswith(f"M150 {heights[2]}C")
+    assert made[2].arcs.endswith(f" 150 {heights[1]}")
+
+
+def test_a_page_builds_on_none_but_those_before_it():
+    with pytest.raises(SourceError, match=r"docs/en/a/two\.md:1: builds_on names 'b/three'"):
+        bases(replace(TWO, builds_on=["b/three"]), EDITION.in_nav)
+
+
+def test_a_page_that_no_nav_names_may_build_on_any():
+    assert bases(page("a/new", "New", builds_on=["b/three"]), EDITION.in_nav) == [THREE]
+
+
+TEXT = LANGUAGES["en"].extra["text"]
+CELLS = [
+    cell("setup", "import torch\nx = torch.ones(2)  # (T,)\n"),
+    cell("sum", "y = x + x  # (T,)\nprint(y)\n", "tensor([2., 2.])\n"),
+]
+
+
+def ran(verified, behind=()):
+    badges = {device: {"device": device, "verified": count} for device, count in verified.items()}
+    return page("a/b", "B", own_cells=CELLS, badges=badges, behind=behind)
+
+
+def test_every_promise_is_followed_by_what_was_counted_for_it():
+    """The two pages show the same cells, which are written once."""
+    assert counted([ran({"CPU": 2}), ran({"CPU": 1}, ["probe"])], 3, TEXT) == [
+        ["3 of 4 cells verified on CPU.", "No GPU has run these pages yet."],
+        ["2 shape comments."],
+        ["1 programs."],
+        [],
+        ["3 languages; in this one, 1 of 2 pages are up to date."],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("cuda", "last"), [(1, "1 of 2 cells verified on CUDA."), (0, TEXT["no_gpu"])], ids=["ran", "ran other cells"]
+)
+def test_once_a_gpu_has_run_the_pages_nobody_says_that_none_has(cuda, last):
+    assert counted([ran({"CPU": 2, "CUDA": cuda})], 3, TEXT)[0] == ["2 of 2 cells verified on CPU.", last]
+
+
+IMPORTS = """import math
+import torch
+import torch.nn.functional as F
+from einops import einsum
+from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "wanted"),
+    [
+        ("torch.triu(F.relu(x))", {"torch.triu", "F.relu"}),
+        ("print(F.dropout.__name__)", {"F.dropout"}),
+        ("class A(nn.Module): pass", {"nn.Module", "A"}),
+        ("class A:\n    @staticmethod\n    def make(): return A.other(nn.Identity())", {"A", "nn.Identity"}),
+        ("def check(attend):\n    return torch.triu(attend)", {"torch.triu"}),
+        ("with sdpa_kernel(SDPBackend.MATH): pass", {"nn.attention.sdpa_kernel", "nn.attention.SDPBackend.MATH"}),
+        ("for i in range(3): print(x.item() + math.prod([2]), math, torch)", set()),
+        ("triu(x), 'torch.triu', a.torch", set()),
+    ],
+)
+def test_the_names_of_a_cell_are_those_that_it_imports_or_defines(code, wanted):
+    assert names((cell("imports", IMPORTS), cell("use", code, "1\n"))) == dict.fromkeys(wanted, "use")
+
+
+def test_the_index_goes_by_the_last_part_of_a_name_and_leaves_out_what_all_pages_use():
+    tokens, use = cell("tokens", f"{IMPORTS}x = torch.ones(3)\n"), cell("use", "torch.ones(2), F.relu(x)\n", "1\n")
+    one, other = (page(slug, slug, own_cells=cells) for slug, cells in (("a", [tokens, use]), ("b", [tokens])))
+    third = page("c", "C", own_cells=[cell("own", "class Own: pass\n")])
+    assert [(symbol.name, symbol.uses) for symbol in index([one, other, third, page("d", "D")])] == [
+        ("torch.ones", [(one, "tokens"), (other, "tokens")]),
+        ("Own", [(third, "own")]),
+        ("F.relu", [(one, "use")]),
+    ]
+    assert [symbol.name for symbol in index([one, other])] == ["F.relu"]
