@@ -14,8 +14,8 @@ ID = "small letters, digits and -, not cell-..., and nothing behind it"
 def refuse_slips(page: Page) -> None:
     """`SourceError` for the first slip of a page, with its line and the fix."""
     lines = ["", *split_lines(page.text)]
-    found = [*of_the_whole(page), *of_blocks(page, lines), *of_headings(page), *of_formulas(page, lines)]
-    for line, message in sorted(found):
+    slips = [*of_the_whole(page), *of_blocks(page, lines), *of_headings(page), *of_formulas(page, lines)]
+    for line, message in sorted(slips):
         raise SourceError(f"{page.path}:{line}: {message}")
 
 

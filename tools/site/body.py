@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+import yaml
 from jinja2 import Environment
 from mkdocs import utils
 from mkdocs.config.defaults import MkDocsConfig
@@ -20,7 +21,7 @@ from tools.site.files import ROOT, relative, text
 from tools.site.mathematics import to_mathml
 from tools.site.outputs import legend
 from tools.site.overview import counted
-from tools.site.pages import Edition, I18n, SitePage
+from tools.site.pages import Edition, SitePage, i18n_of
 from tools.site.terms import Terms
 from tools.site.tree import Node, append, parse, put_behind, replace, wrap, written
 
@@ -34,10 +35,11 @@ class Drawing:
     """What draws the pages of the language that is built now."""
 
     def __init__(self, edition: Edition, env: Environment, config: MkDocsConfig) -> None:
-        i18n: I18n = config.plugins["i18n"]
+        i18n = i18n_of(config)
         language, languages = i18n.current_language, [one.locale for one in i18n.config.languages]
         tables, numbers = relative(ROOT / "languages"), relative(ROOT / "verified/explorers")
-        self.edition, self.words = edition, config.extra["text"]
+        self.edition, self.env, self.words = edition, env, config.extra["text"]
+        self.citation = yaml.safe_load(text(relative(ROOT / "CITATION.cff")))
         self.terms = Terms(tables / "glossary.csv", language, languages)
         self.pictures = words_of_pictures(tables / "pictures.csv", language)
         self.explorer = explorers.drawing(env, numbers, explorers.words(tables / "explorers.csv", language))

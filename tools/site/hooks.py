@@ -11,7 +11,6 @@ from urllib.parse import urljoin
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # MkDocs puts only the folder of this file there
 
-import yaml
 from jinja2 import ChoiceLoader, Environment, PackageLoader
 from mkdocs import utils
 from mkdocs.config.defaults import MkDocsConfig
@@ -26,14 +25,13 @@ from tools.languages.markdown import Entry
 from tools.site import files, home, overview, plain, search, symbols
 from tools.site.body import GLOSSARY, Drawing, older
 from tools.site.cells import FENCE, with_places
-from tools.site.files import ROOT, relative
+from tools.site.files import relative
 from tools.site.head import policy, without_indents
-from tools.site.pages import Edition, I18n, SitePage, read_edition, refuse_misspelt
+from tools.site.pages import Edition, SitePage, i18n_of, read_edition, refuse_misspelt
 
 # static-i18n makes anew what mkdocs-jupyter made of a notebook: without this, its raw JSON is published as the page.
 if ".ipynb" not in utils.markdown_extensions:
     utils.markdown_extensions += (".ipynb",)  # type: ignore[assignment]  # MkDocs says how many there are
-
 logging.getLogger("mkdocs.plugins.mkdocs_static_i18n").setLevel(logging.WARNING)
 
 # What some pages show besides their text; in a site without this theme they are their text.
@@ -48,21 +46,15 @@ TEMPLATES = {slug: f"{slug}.html" for slug in (*ENDS, GLOSSARY, "questions")} | 
 
 @dataclass
 class Now:
-    """What is known in this build; `edition` and what follows is of the language that is built now."""
+    """What is known in this build: the last two of the language that is built now."""
 
     preview: bool = False
     asked: dict[str, Sequence[Entry]] = field(default_factory=dict)  # by addresses
-    citation: Mapping[str, Any] = field(init=False)
     edition: Edition = field(init=False)
-    env: Environment = field(init=False)
     drawing: Drawing = field(init=False)
 
 
 now = Now()
-
-
-def i18n_of(config: MkDocsConfig) -> I18n:
-    return config.plugins["i18n"]
 
 
 def on_startup(command: str, dirty: bool) -> None:
@@ -82,7 +74,6 @@ def on_config(config: MkDocsConfig) -> None:
         files.forget()
         home.refuse_unknown(config.extra["repository"])
         now.asked.clear()
-        now.citation = yaml.safe_load(relative(ROOT / "CITATION.cff").read_text("utf-8"))
     del config.theme.dirs[1:]  # or MkDocs would publish what Material brings
     config.mdx_configs["toc"]["permalink_title"] = config.extra["text"]["permalink"]
     config.mdx_configs["pymdownx.superfences"] = {"custom_fences": [FENCE]}
@@ -118,8 +109,7 @@ def on_page_read_source(page: Page, config: MkDocsConfig) -> str:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> None:
-    known = here(page)
-    page.title, page.meta["template"] = escape(known.title), TEMPLATES.get(known.slug, "main.html")
+    page.title, page.meta["template"] = escape(here(page).title), TEMPLATES.get(here(page).slug, "main.html")
 
 
 def on_env(env: Environment, config: MkDocsConfig, files: Files) -> None:
@@ -128,19 +118,18 @@ def on_env(env: Environment, config: MkDocsConfig, files: Files) -> None:
     env.filters |= {"policy": policy, "spaced": plain.spaced, "urljoin": urljoin}
     env.globals["preview"] = now.preview
     env.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
-    now.env, now.drawing = env, Drawing(now.edition, env, config)
+    now.drawing = Drawing(now.edition, env, config)
 
 
-def on_page_context(context: dict[str, Any], page: Page, config: MkDocsConfig, nav: Navigation) -> dict[str, Any]:
+def on_page_context(context: dict[str, Any], page: Page, config: MkDocsConfig, nav: Navigation) -> None:
     """What a page says of others, and what lies beside it: here every page has its title and its sections."""
     known, edition = here(page), now.edition
     content, scripts = now.drawing.article(known, page.content)
     context.update(here=known, edition=edition, terms=now.drawing.terms, content=content, explorers=scripts)
     context.update(bases=overview.bases(known, edition.in_nav), older=list(older(page.toc, known.behind)))
-    context.update(repository=config.extra["repository"], home=home, citation=now.citation)
+    context.update(repository=config.extra["repository"], home=home, citation=now.drawing.citation)
     context.update(ENDS[known.slug](edition) if known.slug in ENDS else {})
-    plain.write_beside(page.file.abs_dest_path, now.env, context)
-    return context
+    plain.write_beside(page.file.abs_dest_path, now.drawing.env, context)
 
 
 @event_priority(-50)

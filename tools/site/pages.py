@@ -24,7 +24,6 @@ from tools.site.files import ROOT, own_cells, relative, text
 
 WORD = re.compile(r"[\u4e00-\u9fff]|[^\W\u4e00-\u9fff]+")  # a Han character, or a word of letters
 I18nFile = Any  # a file of MkDocs with what static-i18n puts on it: its locale, its path without the language
-I18n = Any  # that plugin
 
 
 @dataclass(frozen=True)
@@ -90,6 +89,11 @@ def read_edition(nav: Navigation, config: MkDocsConfig, files: Files, language: 
 
     chapters = [(item.title, known(item.children)) for item in nav.items if item.children]
     return Edition(pages, {page.slug: page for page in known(nav.pages)}, chapters, known(nav.items))
+
+
+def i18n_of(config: MkDocsConfig) -> Any:
+    """The plugin static-i18n, which has no types."""
+    return config.plugins["i18n"]
 
 
 def refuse_misspelt(mkdocs: Path, pages: Iterable[I18nFile]) -> None:
