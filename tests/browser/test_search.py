@@ -84,8 +84,8 @@ SOUGHT = {
         "repeat_kv": "cache/grouped#order",
         "apply_rotary_pos_emb": "position/rope#layouts",
     },
-    "it": {"maschera padding": "masks/padding#mask", "True significa mascherato?": "masks/polarity"},
-    "zh": {"掩码 nan": "masks/combining#empty", "分组查询": "cache/grouped"},
+    "it": {"True significa mascherato?": "masks/polarity"},
+    "zh": {"分组查询": "cache/grouped"},
 }
 # A letter is missing, doubled or wrong, or two have changed places: what was meant, and where it leads.
 MISTYPED = {
@@ -202,13 +202,7 @@ A_MARK_IS_SEEN = """() => [...CSS.highlights.get("found")].some(range => {
     ("path", "words", "at", "marks", "fold"),
     [
         ("foundations/causal/", "grouped query attention", "cache/grouped/", {"grouped"}, None),
-        (
-            "foundations/causal/",
-            "why is my loss nan",
-            "masks/combining/#empty",
-            {"why", "loss", "nan"},
-            "Why is my loss",
-        ),
+        ("foundations/causal/", "why is my loss nan", "masks/combining/#empty", {"why", "loss"}, "Why is my loss"),
         ("foundations/causal/", "weights * tril", "foundations/causal/#three-ways", {"tril"}, "tril"),
         ("it/", "sotfmax di una riga mascherata", "", {"softmax", "riga"}, None),
         ("zh/", "掩码 nan", "zh/masks/combining/#empty", {"掩码", "nan"}, None),

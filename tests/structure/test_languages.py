@@ -108,7 +108,7 @@ def test_a_translation_with_its_parts_and_no_word_in_english_is_right():
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("{#section}", "{#sezione}", "it.md:10: the heading here is '## sezione'"),
+        ("## Sezione", "### Sezione", "it.md:10: the heading here is '### section'"),
         ('--8<-- "foundations/causal.md:leak"', "", "it.md:1: the cell here is 'nothing'"),
         ("- top: Che", "- section: Che", "it.md:5: the question here is 'section'; in"),
         ("$x_i$", "$x_j$", "it.md:8: the formula here is 'x_j'"),
