@@ -110,11 +110,14 @@ LED = """async all => {
 def test_words_messages_and_typing_errors_lead_first_to_the_section_that_answers(tab, language):
     """Those of the questions and aliases, too; of a message the first three sections count."""
     opened = tab.open(site.Page(language, "foundations/causal").path)
-    wanted = SOUGHT[language]
+    wanted = dict(SOUGHT[language])
     for page in (page for page in site.PAGES if page.language in ("en", language)):
         source = read(page.source)
         for entry in source.aliases + (source.asks if page.language == language else ()):
-            wanted[entry.words] = f"{page.slug}#{entry.section}".removesuffix("#top")
+            place = f"{page.slug}#{entry.section}".removesuffix("#top")
+            assert wanted.setdefault(entry.words, place) == place, (
+                f"{source.path}:{entry.line}: two sections answer this"
+            )
     home = f"{site.PREFIX}{site.Page(language, 'index').path}"
     sections, meant = {}, {}
     for words, right, urls in opened.evaluate(LED, [*wanted, *MESSAGES, *MISTYPED[language]]):
