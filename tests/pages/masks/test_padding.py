@@ -34,7 +34,7 @@ def alone(tokens, causal=False):
 # -- the probe, and the mask ---------------------------------------------------------------------
 
 
-def test_a_padded_sentence_gives_what_it_gives_alone_and_without_the_mask_it_does_not():
+def test_a_padded_sentence_gives_what_it_gives_alone_unless_the_mask_is_left_out():
     for masked, same in (PAGE.masked, True), (torch.zeros_like(PAGE.masked), False):
         outputs, _ = PAGE.attention(PAGE.embedding[PAGE.ids], masked)
         rows = torch.cat([outputs[item, : len(sentence)] for item, sentence in enumerate(SENTENCES)])
@@ -156,7 +156,7 @@ def generated(ids, is_real, pad=PAD, **options):
     return GPT_2.generate(ids, **mask, **options)[:, ids.shape[1] :].tolist()
 
 
-def test_generate_derives_positions_from_the_mask_and_continues_left_padded_sentences_only():
+def test_generate_counts_positions_by_the_mask_and_continues_left_padded_texts_only():
     by_itself = [generated(torch.tensor([s]), torch.ones(1, len(s)))[0] for s in SENTENCES]
     assert generated(IDS["left"], IS_REAL["left"]) == by_itself
     wrong = generated(IDS["right"], IS_REAL["right"])
