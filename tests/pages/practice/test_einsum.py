@@ -470,8 +470,4 @@ ACCEPTED = {
     "a bias of the keys adds one number to a whole row of scores, and the softmax cancels it": [
         "keys = einsum('bte,hed->bhtd', inputs, self.W_key) - self.b_key"
     ],
-    "the check misses it: its texts of more than one token have D = 4, as the page has, and 4 ** 0.5 is 4 * 0.5": [
-        "# H, E, D = self.W_query.shape",
-        "scores = einsum('bhqd,bhkd->bhqk', queries, keys) / (D * 0.5)",
-    ],
 }
