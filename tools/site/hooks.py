@@ -37,7 +37,7 @@ logging.getLogger("mkdocs.plugins.mkdocs_static_i18n").setLevel(logging.WARNING)
 # What some pages show besides their text; in a site without this theme they are their text.
 ENDS: Mapping[str, Callable[[Edition], Mapping[str, Any]]] = {
     "index": lambda edition: {"attention": overview.attention(edition.in_nav)},
-    "map": lambda edition: {"rows": overview.rows(edition)},
+    "map": lambda edition: {"rows": list(overview.rows(edition))},
     "symbols": lambda edition: {"symbols": symbols.index(edition.in_nav.values())},
     "verified": lambda edition: overview.with_cells(edition.in_nav.values()),
 }

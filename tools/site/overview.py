@@ -2,33 +2,16 @@
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from tools.cells.shapes import shape_comments
 from tools.cells.source import SourceError, nearest
 from tools.site.pages import Edition, SitePage
 
-LINE = 22  # from one line of the map to the next
-STEM = 150  # where its arcs stand, to the left of the titles
-SWING = 140  # how far the widest of them may swing out
-
 WEIGHTS = "foundations/causal", "weights"  # the cell whose matrix the first page draws
 SECTION = "foundations/causal", "row-zero"  # that shows it
 DECIMAL = re.compile(r"\d\.\d{4}")
-
-
-@dataclass(frozen=True)
-class Row:
-    """A line of the map: the title of a chapter, or a page with those that it builds on and those that build on it."""
-
-    title: str
-    y: int
-    page: SitePage | None = None
-    bases: Sequence[SitePage] = ()
-    next_steps: Sequence[SitePage] = ()
-    arcs: str = ""
 
 
 def bases(page: SitePage, pages: Mapping[str, SitePage]) -> list[SitePage]:
@@ -44,28 +27,13 @@ def bases(page: SitePage, pages: Mapping[str, SitePage]) -> list[SitePage]:
     return [pages[slug] for slug in page.builds_on]
 
 
-def rows(edition: Edition) -> list[Row]:
-    """The map of the chapters, one line below the other."""
-    lines: list[tuple[str, SitePage | None]] = []
+def rows(edition: Edition) -> Iterator[dict[str, Any]]:
+    """The lines of the map: the titles of the chapters, and below each its pages with those before and behind them."""
     for title, pages in edition.chapters:
-        lines += [(title, None), *((page.title, page) for page in pages)]
-    heights = {page.slug: LINE * number for number, (_, page) in enumerate(lines, start=1) if page}
-
-    def row(title: str, page: SitePage | None, y: int) -> Row:
-        if not page:
-            return Row(title, y)
-        below = bases(page, edition.in_nav)
-        above = [other for other in edition.in_nav.values() if page.slug in other.builds_on]
-        arcs = "".join(arc(y, heights[base.slug], LINE * len(lines)) for base in below)
-        return Row(title, y, page, below, above, arcs)
-
-    return [row(*line, LINE * number) for number, line in enumerate(lines, start=1)]
-
-
-def arc(start: int, end: int, height: int) -> str:
-    """A path between two lines; the further apart they are, the wider it swings."""
-    x = STEM - round(4 / 3 * SWING * ((start - end) / height) ** 0.5)  # a cubic curve reaches 3/4 of its way
-    return f"M{STEM} {start}C{x} {start} {x} {end} {STEM} {end}"
+        yield {"title": title}
+        for page in pages:
+            next_steps = [other for other in edition.in_nav.values() if page.slug in other.builds_on]
+            yield {"title": page.title, "page": page, "bases": bases(page, edition.in_nav), "next_steps": next_steps}
 
 
 def with_cells(pages: Iterable[SitePage]) -> dict[str, Any]:
