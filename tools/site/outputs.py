@@ -18,21 +18,17 @@ from tools.cells.labels import MATRIX, first_row
 
 LEVELS = 8
 HUGE = 1e4  # a fill like -1e9 must not turn every other number pale
-TENSOR = re.compile(r"\btensor\(\[")
+TENSOR = re.compile(r"(?<=\btensor\(\[)([^()=]*\])")  # what stands between its brackets
 TRUTH = {"True": "plus3", "False": "nil"}
 NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|inf|nan)|True|False")
 
 
 def tint(text: str) -> str:
     """The HTML of a printed text; the numbers of its tensors stand in spans, its characters stay the same."""
-    parts: list[str] = []
-    done = 0
-    for opening in TENSOR.finditer(text):
-        if opening.start() >= done:
-            end = closing_bracket(text, opening.end())
-            parts += [html.escape(text[done : opening.end()]), tint_numbers(text[opening.end() : end])]
-            done = end
-    return "".join([*parts, html.escape(text[done:])])
+    parts = TENSOR.split(text)
+    parts[::2] = map(html.escape, parts[::2])
+    parts[1::2] = map(tint_numbers, parts[1::2])
+    return "".join(parts)
 
 
 def show(text: str, rows: Sequence[str] = (), columns: Sequence[str] = ()) -> str:
@@ -66,15 +62,6 @@ def with_names(matrix: str, rows: Sequence[str], columns: Sequence[str]) -> str:
 
 def named(axis: str, name: str) -> str:
     return f'data-{axis}="{html.escape(name)}" ' if name else ""
-
-
-def closing_bracket(text: str, at: int) -> int:
-    """Where the bracket that was opened just before `at` closes."""
-    depth = 1
-    while depth and at < len(text):
-        depth += {"[": 1, "]": -1}.get(text[at], 0)
-        at += 1
-    return at
 
 
 def tint_numbers(text: str) -> str:
