@@ -23,7 +23,7 @@ from tools.site.outputs import legend
 from tools.site.overview import counted
 from tools.site.pages import Edition, SitePage, i18n_of
 from tools.site.terms import Terms
-from tools.site.tree import Node, append, parse, put_behind, replace, wrap, written
+from tools.site.tree import Node, parse, put, replace, written
 
 GLOSSARY, MUSEUM = "glossary", "practice/museum"
 SHORT = re.compile("(?=.*[ -]).{1,24}")  # a browser ends a line at these two
@@ -70,7 +70,7 @@ class Drawing:
 def explain_tints(body: Node, words: str) -> None:
     """Say what the tints mean: below the first tinted output, or in the section that tells how to read a page."""
     if first := body.css_first("h2#reading ~ ul, .output:has(span)"):
-        put_behind(first, f'<p class="legend" data-pagefind-ignore>{legend(words)}</p>')
+        put(f'<p class="legend" data-pagefind-ignore>{legend(words)}</p>', Node.insert_after, first)
 
 
 def older(headings: Iterable[AnchorLink], behind: Sequence[str]) -> Iterator[AnchorLink]:
@@ -84,7 +84,7 @@ def older(headings: Iterable[AnchorLink], behind: Sequence[str]) -> Iterator[Anc
 def scroll_tables(body: Node) -> None:
     """Put each table into a box of its own, which a reader can move sideways where it is wider than the screen."""
     for table in body.css("table"):
-        wrap(table, "div", class_="wide", tabindex="0")
+        replace(table, f'<div class="wide" tabindex="0">{table.html}</div>')
 
 
 def keep_code(body: Node) -> None:
@@ -103,7 +103,7 @@ def offer_commands(body: Node, words: Mapping[str, str]) -> None:
 def say_counted(body: Node, counts: Sequence[Sequence[str]]) -> None:
     """Say below each promise what was counted for it."""
     for promise, sentences in zip(body.css("h2#promises ~ ol:first-of-type > li"), counts):
-        append(promise, "".join(f"<small>{html.escape(sentence)}</small>" for sentence in sentences))
+        put("".join(f"<small>{html.escape(sentence)}</small>" for sentence in sentences), Node.insert_child, promise)
 
 
 def inline_pictures(body: Node, assets: Path, words: Mapping[str, str]) -> None:

@@ -15,7 +15,6 @@ from tools.cells.source import Cell
 from tools.site.pages import SitePage
 
 PACKAGES = ("torch.", "einops.", "transformers.")
-SHORT = {"torch.nn.functional.": "F.", "torch.nn.": "nn."}
 NEARLY_ALL = 0.8
 
 
@@ -90,6 +89,4 @@ def written_out(tree: ast.Module, imported: Mapping[str, str]) -> Iterator[str]:
 
 def short(name: str) -> str:
     """A name as the cells write it."""
-    for long, alias in SHORT.items():
-        name = name.replace(long, alias, 1)
-    return name
+    return name.replace("torch.nn.functional.", "F.").replace("torch.nn.", "nn.")

@@ -37,25 +37,6 @@ def replace(node: Node, html: str) -> None:
     put(html, Node.replace_with, node)
 
 
-def append(node: Node, html: str) -> None:
-    """Put HTML at the end of what an element holds."""
-    put(html, Node.insert_child, node)
-
-
-def put_behind(node: Node, html: str) -> None:
-    """Put HTML behind a node."""
-    put(html, Node.insert_after, node)
-
-
-def wrap(node: Node, tag: str, **attributes: str) -> None:
-    """Put a node into an element of its own."""
-    box = node.parser.create_node(tag)
-    for name, value in attributes.items():
-        box.attrs[name.rstrip("_")] = value
-    node.insert_before(box, move=True)
-    box.insert_child(node, move=True)
-
-
 def texts(node: Node, without: Collection[str] = ()) -> Iterator[Node]:
     """The texts that an element holds, in order, but for those inside elements of some kinds."""
     for child in node.iter(include_text=True):
