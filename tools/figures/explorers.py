@@ -78,14 +78,7 @@ def attend(library: Mapping[str, Any], masked: torch.Tensor) -> tuple[torch.Tens
     """The weights and the contexts of a call. Few calls return their weights; all of them weigh an identity matrix."""
     inputs, axes = tokens(), (None,) * library["axes"]
     T, D = inputs.shape
-    known = {
-        "T": T,
-        "masked": masked,
-        "scores": inputs @ inputs.T,
-        "mha": identity(D),
-        "flex_attention": flex_attention,
-    }
-    known |= {"create_block_mask": functools.partial(create_block_mask, device="cpu")}
+    known = {"T": T, "masked": masked, "scores": inputs @ inputs.T, "mha": identity(D)}
     known |= {"queries": inputs[axes] * D**0.5, "keys": inputs[axes]}  # the libraries divide by the root of D
     values = (*torch.eye(T).split(D, dim=1), inputs)
     calls = (run(library["code"], values=part[axes], **known) for part in values)
@@ -127,7 +120,8 @@ def called(library: Mapping[str, Any], cases: Sequence[Numbers]) -> Numbers:
 
 def run(code: str, **names: Any) -> dict[str, Any]:
     """The names that a piece of code leaves, which finds these."""
-    names |= {"torch": torch, "F": F}
+    names |= {"torch": torch, "F": F, "flex_attention": flex_attention}
+    names |= {"create_block_mask": functools.partial(create_block_mask, device="cpu")}
     with warnings.catch_warnings(action="ignore"):  # FlexAttention wants to be compiled
         exec(code, names)
     return names
@@ -233,12 +227,8 @@ def in_steps(module: nn.Module, cache: Any, tokens: torch.Tensor) -> torch.Tenso
     return torch.cat([module(chunk, cache=cache)[0] for chunk in tokens.split(2, dim=1)], dim=1)
 
 
-EXPLORERS = {
-    "mask-painter": mask_painter,
-    "one-query": one_query,
-    "leak-meter": leak_meter,
-    "shape-tracer": shape_tracer,
-}
+MAKERS = mask_painter, one_query, leak_meter, shape_tracer
+EXPLORERS = {make.__name__.replace("_", "-"): make for make in MAKERS}
 
 
 def golden(name: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ and the sizes stand in shape_tracer.yml.
 """
 
 import itertools
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,7 @@ from tools.cells.source import read_text
 
 def steps_of(lines: str) -> list[list[str]]:
     """Each line with those that can stand in its place, which are indented."""
-    steps: list[list[str]] = []
-    for line in lines.splitlines():
-        if line.startswith(" "):
-            steps[-1].append(line.strip())
-        else:
-            steps.append([line])
-    return steps
+    return [step.split("\n  ") for step in re.split(r"\n(?! )", lines.strip())]
 
 
 SETTINGS: dict[str, dict[str, Any]] = yaml.safe_load(read_text(Path(__file__).with_suffix(".yml")))
