@@ -109,14 +109,8 @@ def still_verified(page: Entry | None, cells: Sequence[Cell], device: str) -> li
 def badges(slug: str, cells: Sequence[Cell], records: Mapping[str, Record]) -> dict[str, Badge]:
     """By its device what each record says of a page: how many of its cells have not changed since they passed."""
     return {
-        device.upper(): {
-            "device": device.upper(),
-            "verified": len(still_verified(entry, cells, device)),
-            "cells": len(cells),
-            "torch": entry["torch"],
-            "date": entry["date"],
-            "name": entry["device"],
-        }
+        device.upper(): {**entry, "device": device.upper(), "name": entry["device"], "cells": len(cells)}
+        | {"verified": len(still_verified(entry, cells, device))}
         for device, pages in records.items()
         if (entry := pages.get(slug))
     }

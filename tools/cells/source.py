@@ -119,7 +119,7 @@ def read_cells(path: str | Path, read: Reader = read_text) -> list[Cell]:
     `read` gives the text of each file.
     """
     cells: list[Cell] = []
-    for line, part in parts(path, read):
+    for line, part in parts(path, read(Path(path))):
         if isinstance(part, Include):
             cell = borrowed(find(Path(folder_of(path), f"{part.slug}.md"), part.name, f"{path}:{line}", read))
         else:
@@ -130,14 +130,9 @@ def read_cells(path: str | Path, read: Reader = read_text) -> list[Cell]:
     return cells
 
 
-def parts(path: str | Path, read: Reader = read_text) -> tuple[tuple[int, Cell | Include], ...]:
-    """The cells that are written in a snippet file, and the lines that show cells of others, each with its line."""
-    return parts_of(path, read(Path(path)))
-
-
 @functools.cache
-def parts_of(path: str | Path, text: str) -> tuple[tuple[int, Cell | Include], ...]:
-    """The parts of a snippet file with this text."""
+def parts(path: str | Path, text: str) -> tuple[tuple[int, Cell | Include], ...]:
+    """The cells that are written in the text of a snippet file, and the lines that show others, each with its line."""
     lines = ((text.count("\n", 0, match.start()) + 1, match) for match in CELL.finditer(text))
     return tuple((line, part_of(match, path, line)) for line, match in lines)
 
@@ -254,7 +249,7 @@ def find(path: Path, name: str, where: str, read: Reader) -> Cell:
     """The cell `name` that is written in a snippet file; `SourceError` says `where` it is asked for in vain."""
     if not path.is_file():
         raise SourceError(f"{where}: there is no file {path}")
-    cells = {part.name: part for _, part in parts(path, read) if isinstance(part, Cell)}
+    cells = {part.name: part for _, part in parts(path, read(path)) if isinstance(part, Cell)}
     if name not in cells:
         raise SourceError(f"{where}: {path} has no cell {name!r}{nearest(name, cells)}")
     return cells[name]
