@@ -3,7 +3,7 @@
 Its tensors say `device='sim:0'`, are refused beside CPU tensors, and take the code paths of CUDA where PyTorch asks
 whether a device is an accelerator: fused dropout, the suffix when printing, kernels of the backend. Each wraps a hidden
 CPU tensor on which its kernels run. Its random kernels draw from a generator of their own, as CUDA's do, so a number
-that is not drawn by `randomness` differs.
+that is not drawn by `tools/cells/accelerator.py` differs.
 
 It rests on `_setup_privateuseone_for_python_backend` of torch 2.13. It does not pretend fused RNN cells (they exist in
 C++ only), FlexAttention, asynchronous execution, or operators that change a shape in place: torch has one inside of

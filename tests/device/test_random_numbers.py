@@ -18,7 +18,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
-from tools.cells.randomness import DRAWING
+from tools.cells.accelerator import DRAWING
 
 
 def after(function, tensor):

@@ -106,9 +106,9 @@ def test_the_index_goes_by_the_last_part_of_a_name_and_leaves_out_what_all_pages
     tokens, use = cell("tokens", f"{IMPORTS}x = torch.ones(3)\n"), cell("use", "torch.ones(2), F.relu(x)\n", "1\n")
     one, other = (page(slug, slug, own_cells=cells) for slug, cells in (("a", [tokens, use]), ("b", [tokens])))
     third = page("c", "C", own_cells=[cell("own", "class Own: pass\n")])
-    assert [(symbol.name, symbol.uses) for symbol in index([one, other, third, page("d", "D")])] == [
+    assert [(symbol["name"], symbol["uses"]) for symbol in index([one, other, third, page("d", "D")])] == [
         ("torch.ones", [(one, "tokens"), (other, "tokens")]),
         ("Own", [(third, "own")]),
         ("F.relu", [(one, "use")]),
     ]
-    assert [symbol.name for symbol in index([one, other])] == ["F.relu"]
+    assert [symbol["name"] for symbol in index([one, other])] == ["F.relu"]

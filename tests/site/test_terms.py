@@ -63,12 +63,12 @@ def test_each_language_has_its_own_words(terms):
 
 
 def test_entries_are_in_the_order_of_the_alphabet_with_the_other_names(terms):
-    assert [entry.name for entry in terms("it").entries][:3] == ["chiave", "elemento", "elemento"]
-    assert [entry.id for entry in terms("zh").entries] == ["causal-mask", "entry", "item", "key", "mask", "memory"]
+    assert [entry["name"] for entry in terms("it").entries][:3] == ["chiave", "elemento", "elemento"]
+    assert [entry["id"] for entry in terms("zh").entries] == ["causal-mask", "entry", "item", "key", "mask", "memory"]
     [first, *_] = terms("en").entries
-    assert (first.names, first.where) == ({"it": "maschera causale", "zh": "因果掩码"}, "a#c")
+    assert (first["names"], first["where"]) == ({"it": "maschera causale", "zh": "因果掩码"}, "a#c")
 
 
 def test_a_language_that_has_no_sentence_yet_shows_the_english_ones(terms):
     header, rows = f"{HEADER},ja,says_ja", [f"{row},," for row in ROWS]
-    assert terms("ja", *rows, header=header).entries[0].says == "Hides the future."
+    assert terms("ja", *rows, header=header).entries[0]["says"] == "Hides the future."

@@ -5,19 +5,23 @@ So nothing that a cell changes in torch reaches another, and no cell ends the te
 
 import ast
 import contextlib
+import datetime
 import multiprocessing
 import os
+import platform
 import re
 import signal
+import sys
 import warnings
 from collections.abc import Iterable
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
+from unittest import mock
 
+import time_machine
 import torch
 
-from tools.cells.elsewhere import move_elsewhere
 from tools.cells.execute import Run, attempt
 from tools.cells.source import Cell, SourceError
 
@@ -103,3 +107,28 @@ def sudden_end(cell: Cell, status: int) -> SourceError:
         return cell.fault(f"is not done after {SECONDS} seconds; let it end sooner")
     way = f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
     return cell.fault(f"ends Python {way}; let it run to its end")
+
+
+# -- another machine on another day: what a program prints of those, no page can promise ------------
+
+ANSWERS: list[tuple[Any, str]] = [
+    (os, "cpu_count"),
+    (torch, "get_num_threads"),
+    *((platform, name) for name in ("machine", "node", "platform", "processor", "python_version")),
+]
+ballast: list[bytes] = []
+
+
+def move_elsewhere() -> None:
+    """Let this process, for good, see another machine and another year, and find its objects at other addresses."""
+    for owner, name in ANSWERS:
+        setattr(owner, name, mock.Mock(return_value=other(getattr(owner, name)())))
+    torch.__version__ = other(torch.__version__)
+    sys.version = other(sys.version)
+    ballast.extend(bytes(size) for size in range(0, 512, 8) for _ in range(300))
+    time_machine.travel(datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=400.2)).start()
+
+
+def other(answer: Any) -> Any:
+    """Another answer of its kind."""
+    return answer + 1 if isinstance(answer, int) else type(answer)(f"{answer}.1")

@@ -8,8 +8,7 @@ theme/assets/explorers/<name>.js makes it live.
 """
 
 import json
-import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from urllib.parse import parse_qsl
 
@@ -18,7 +17,7 @@ from jinja2 import Environment
 from tools.cells.source import SourceError
 from tools.languages.glossary import read_rows
 from tools.site.files import text
-from tools.site.outputs import tone_of
+from tools.site.outputs import largest, tone_of
 from tools.site.tree import Node, replace
 
 COMPUTING = {"mask-painter", "one-query"}  # with the kernel
@@ -64,8 +63,3 @@ def drawing(env: Environment, folder: Path, words: Mapping[str, str]) -> Draw:
         )
 
     return draw
-
-
-def largest(numbers: Iterable[float]) -> float:
-    """The largest magnitude of those numbers that are finite."""
-    return max((abs(number) for number in numbers if math.isfinite(number)), default=0)

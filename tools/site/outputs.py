@@ -11,7 +11,7 @@ The names of rows and columns are attributes, which the style sheet shows: nobod
 import html
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import repeat
 
 from tools.cells.labels import MATRIX, first_row
@@ -67,17 +67,21 @@ def named(axis: str, name: str) -> str:
 def tint_numbers(text: str) -> str:
     words = [match[0] for match in NUMBER.finditer(text)]
     width = max(map(len, words), default=0)
-    sizes = [abs(float(word)) for word in words if word not in TRUTH]
-    largest = max((size for size in sizes if size < HUGE), default=0)
+    size = largest(float(word) for word in words if word not in TRUTH)
 
     def span(match: re.Match[str]) -> str:
         # The spaces that align a column belong to its tint, the one behind a comma does not.
         padding, word = match[1], match[2]
         outside = max(0, len(padding) - (width - len(word)))
-        tone = TRUTH.get(word) or tone_of(float(word), largest)
+        tone = TRUTH.get(word) or tone_of(float(word), size)
         return f'{padding[:outside]}<span class="{tone}">{padding[outside:]}{word}</span>'
 
     return re.sub(f"( *)({NUMBER.pattern})", span, html.escape(text))
+
+
+def largest(numbers: Iterable[float]) -> float:
+    """The largest magnitude of numbers, but for those that stand for infinity."""
+    return max((abs(number) for number in numbers if abs(number) < HUGE), default=0)
 
 
 def tone_of(number: float, largest: float) -> str:

@@ -8,8 +8,8 @@ out. theme/symbols.html shows it.
 import ast
 import functools
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
 from tools.cells.source import Cell
 from tools.site.pages import SitePage
@@ -18,30 +18,18 @@ PACKAGES = ("torch.", "einops.", "transformers.")
 NEARLY_ALL = 0.8
 
 
-@dataclass(frozen=True)
-class Symbol:
-    """A name, and the pages that use it in reading order, each with its first cell that does."""
+def index(pages: Collection[SitePage]) -> list[dict[str, Any]]:
+    """The symbols of some pages from A to Z, whatever stands before the last dot.
 
-    name: str
-    uses: Sequence[tuple[SitePage, str]]
-
-    @property
-    def letter(self) -> str:
-        return alphabetical(self.name)[0][0].upper()
-
-
-def index(pages: Collection[SitePage]) -> list[Symbol]:
-    """The symbols of some pages from A to Z, whatever stands before the last dot."""
+    Each has the pages that use it in reading order, each with its first cell that does.
+    """
     uses, with_cells = defaultdict[str, list[tuple[SitePage, str]]](list), [page for page in pages if page.own_cells]
     for page in with_cells:
         for name, cell in names(tuple(page.own_cells)).items():
             uses[name].append((page, cell))
     telling = (name for name in uses if len(uses[name]) < NEARLY_ALL * len(with_cells))
-    return [Symbol(name, uses[name]) for name in sorted(telling, key=alphabetical)]
-
-
-def alphabetical(name: str) -> tuple[str, str]:
-    return name.rpartition(".")[2].lower(), name
+    ordered = sorted((name.rpartition(".")[2].lower(), name) for name in telling)
+    return [{"name": name, "letter": last[0].upper(), "uses": uses[name]} for last, name in ordered]
 
 
 @functools.cache

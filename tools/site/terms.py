@@ -5,30 +5,16 @@ theme/assets/terms.js shows the sentence to whoever points at the link; theme/gl
 
 import html
 from collections import Counter
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection
+from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
 from tools.languages.glossary import HAN, Finder, Term, read_glossary
 from tools.site.tree import Node, change_texts, replace, texts
 
 NO_PROSE = {"a", "button", "code", "h1", "h2", "h3", "h4", "math", "pre", "summary", "svg"}
 TWO_SENSES = {"memory"}  # of the encoder, and of the GPU
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A term as the readers of one language look it up; `names` are the other words of the other languages."""
-
-    id: str
-    name: str
-    says: str
-    names: Mapping[str, str]
-    where: str
-
-    @property
-    def letter(self) -> str:
-        return alphabetical(self)[0].upper()
 
 
 class Terms:
@@ -38,7 +24,7 @@ class Terms:
         terms = read_glossary(path)
         self.language = language = language if any(term.says(language) for term in terms) else "en"
         explained = [term for term in terms if term.says(language)]
-        self.entries = sorted((entry(term, language, others) for term in explained), key=alphabetical)
+        self.entries = sorted((entry(term, language, others) for term in explained), key=itemgetter("place"))
         self.sentences = {term.id: term.says(language) for term in explained}
         owners = Counter(form for term in explained for form in term.forms(language))
         unclear = TWO_SENSES | {form for form, count in owners.items() if count > 1}
@@ -64,12 +50,13 @@ class Terms:
         return "".join((*pieces, html.escape(prose[done:], quote=False)))
 
 
-def entry(term: Term, language: str, others: Collection[str]) -> Entry:
+def entry(term: Term, language: str, others: Collection[str]) -> dict[str, Any]:
+    """A term as the readers of one language look it up; `names` are the other words of the other languages.
+
+    Its place is that of its name; where that has no alphabet, that of the English one.
+    """
     name = term.cells[language]
     names = {other: term.cells[other] for other in others if term.cells.get(other) not in (None, "", name)}
-    return Entry(term.id, name, term.says(language), names, term.cells["where"])
-
-
-def alphabetical(entry: Entry) -> str:
-    """By the name; where that has no alphabet, by the English one."""
-    return (entry.names["en"] if HAN.match(entry.name) else entry.name).lower()
+    place = (names["en"] if HAN.match(name) else name).lower()
+    known = {"id": term.id, "name": name, "names": names, "says": term.says(language), "where": term.cells["where"]}
+    return known | {"place": place, "letter": place[0].upper()}
