@@ -29,7 +29,7 @@ SEEN = """lines => lines.map(line => {
 def test_wrong_right_and_new_lines_are_seen_heard_and_copied(tab, language, scheme, slug, name):
     page, words = site.Page(language, slug), site.LANGUAGES[language].extra["text"]
     [(number, cell)] = [(number, cell) for number, cell in enumerate(page.cells) if cell.name == name]
-    marked = sorted((line, kind) for kind, lines in cell.marks.items() for line in lines)
+    marked = sorted(cell.marks)
     tab.page.emulate_media(**SCHEMES[scheme])
     opened = tab.open(page.path)
     code = opened.locator(f"#cell-{name} code")

@@ -38,8 +38,8 @@ def test_cells_are_read_in_order_and_a_program_is_the_shared_ones_above_and_the_
         ("measures: how long it takes", {"measures": "how long it takes"}),
         ("rows and columns: a <pad>", {"rows": ("a", "<pad>"), "columns": ("a", "<pad>")}),
         ("rows: a b; columns: c; needs cuda: why", {"rows": ("a", "b"), "columns": ("c",), "why": "why"}),
-        ("wrong: y = x; right: = 1; wrong: z =", {"wrong": (2, 4), "right": (1,)}),
-        ("new: x = 1; new: y = ... z = x; right: z =", {"new": (1, 2, 4), "right": (4,)}),
+        ("wrong: y = x; right: = 1; wrong: z =", {"marks": ((2, "wrong"), (1, "right"), (4, "wrong"))}),
+        ("new: x = 1; new: y = ... z = x; right: z =", {"marks": ((1, "new"), (2, "new"), (4, "new"), (4, "right"))}),
     ],
 )
 def test_a_first_mark_says_what_a_cell_needs_names_and_marks(snippet, mark, meaning):
@@ -70,7 +70,7 @@ def test_cells_of_another_file_stand_in_their_place_and_belong_to_the_program(sn
     cells = read_cells(path)
     places = [("setup", str(other), 2), ("show", str(other), 8), ("later", str(path), 6), ("own", str(path), 12)]
     assert [(cell.name, cell.path, cell.fence) for cell in cells] == places
-    assert cells[1].marks == {"wrong": (1,), "right": (), "new": ()}
+    assert cells[1].marks == ((1, "wrong"),)
     assert program(cells, cells[3]) == "x = 1\n\ny = 2\n\nprint(x)\n"
     assert "text\n5\n" in with_outputs(path, {"own": "5\n", "show": "6\n"})
     assert "6" not in with_outputs(path, {"own": "5\n", "show": "6\n"})
@@ -132,8 +132,8 @@ def test_includes_are_resolved(snippet, tmp_path):
     text = '# P\n\n--8<-- "masks.md:setup"\n\n    --8<-- "masks.md:show"\n'
     page, own = snippet(text, "docs/page.md"), snippet(text, "docs/masks.md")
     assert [(i.line, i.slug, i.name) for i in read_includes(page)] == [(3, "masks", "setup"), (5, "masks", "show")]
-    assert [(cell.name, cell.new) for cell in resolve(page, tmp_path)] == [("setup", ()), ("show", ())]
-    assert [(cell.name, cell.new) for cell in resolve(own, tmp_path)] == [("setup", ()), ("show", (1,))]
+    assert [(cell.name, cell.marks) for cell in resolve(page, tmp_path)] == [("setup", ()), ("show", ())]
+    assert [(cell.name, cell.marks) for cell in resolve(own, tmp_path)] == [("setup", ()), ("show", ((1, "new"),))]
 
 
 NOT_THERE = {'--8<-- "masks.md:shwo"': "has no cell 'shwo'; is it 'show'?", '--8<-- "mask.md:show"': "there is no file"}

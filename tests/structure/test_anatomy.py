@@ -50,7 +50,7 @@ def test_a_line_that_is_marked_new_stands_on_no_page_that_this_one_builds_on(pag
         f"{cell.path}:{cell.fence + number}: {line.strip()!r} is marked as new and stands on a page before {page}"
         for cell in cells_of(page)
         for number, line in enumerate(cell.code.splitlines(), start=1)
-        if number in cell.new and line.strip() in known
+        if (number, "new") in cell.marks and line.strip() in known
     )
 
 

@@ -40,8 +40,8 @@ class Cell:
 
     `needs` is the device that it needs, "" where every device will do, and `why` the reason. `measures` is why its
     figures differ from machine to machine, "" where they do not. `rows` and `columns` are the names of those of the
-    matrices that it prints, where it gives them; `wrong`, `right` and `new` are the lines that the page marks, counted
-    from 1; `path` is the file in which it is written.
+    matrices that it prints, where it gives them; `marks` are the lines that the page marks, counted from 1, and how:
+    as wrong, right or new; `path` is the file in which it is written.
     """
 
     name: str
@@ -53,9 +53,7 @@ class Cell:
     rows: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     measures: str = ""
-    wrong: tuple[int, ...] = ()
-    right: tuple[int, ...] = ()
-    new: tuple[int, ...] = ()
+    marks: tuple[tuple[int, str], ...] = ()
     path: str = ""
 
     def fault(self, words: str) -> SourceError:
@@ -75,10 +73,6 @@ class Cell:
     @property
     def names(self) -> dict[str, tuple[str, ...]]:
         return {"rows": self.rows, "columns": self.columns}
-
-    @property
-    def marks(self) -> dict[str, tuple[int, ...]]:
-        return {"wrong": self.wrong, "right": self.right, "new": self.new}
 
 
 @dataclass(frozen=True)
@@ -152,11 +146,11 @@ def part_of(match: re.Match[str], path: str | Path, line: int) -> Cell | Include
 
 def meaning(mark: str | None, code: str, where: str) -> dict[str, Any]:
     """What a first mark says behind the name, as arguments of `Cell`."""
-    arguments: dict[str, Any] = {}
+    arguments: dict[str, Any] = {"marks": ()}
     for part in mark.split("; ") if mark else []:
         word, content = word_and_content(part, where)
         if word in MARKED:
-            arguments[word] = (*arguments.get(word, ()), *lines_with(content, code, where))
+            arguments["marks"] += tuple((line, word) for line in lines_with(content, code, where))
         elif word.startswith("needs"):
             arguments |= {"needs": word.removeprefix("needs "), "why": content}
         elif word == "measures":
@@ -257,7 +251,7 @@ def find(path: Path, name: str, where: str, read: Reader) -> Cell:
 
 def borrowed(cell: Cell) -> Cell:
     """A cell on a page that is not its own, where no line of it is new."""
-    return replace(cell, new=())
+    return replace(cell, marks=tuple((line, kind) for line, kind in cell.marks if kind != "new"))
 
 
 def nearest(asked: str, known: Iterable[str]) -> str:

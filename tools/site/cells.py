@@ -79,12 +79,8 @@ def drawings(
 
 def draw(cell: Cell, words: Mapping[str, str]) -> str:
     """A cell as HTML, with its output if it has one."""
-    marks = tuple(
-        (line, f'<mark class="{kind}" data-says="{html.escape(words[kind])}">')
-        for kind, lines in cell.marks.items()
-        for line in lines
-    )
-    code = block(cell.code, "python", marks).replace('">', f'" id="cell-{cell.name}">', 1)
+    tags = tuple((line, f'<mark class="{kind}" data-says="{html.escape(words[kind])}">') for line, kind in cell.marks)
+    code = block(cell.code, "python", tags).replace('">', f'" id="cell-{cell.name}">', 1)
     return code + output(cell, words) if cell.output else code
 
 

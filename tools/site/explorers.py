@@ -22,7 +22,9 @@ from tools.site.tree import Node, replace
 
 COMPUTING = {"mask-painter", "one-query"}  # with the kernel
 
-Draw = Callable[..., str]  # an explorer by its name, its state, its words, and what its template needs besides
+Draw = Callable[
+    ..., str
+]  # an explorer by its page, its name, its state, its words, and what its template needs besides
 
 
 def words(path: Path, language: str) -> dict[str, str]:
@@ -31,33 +33,33 @@ def words(path: Path, language: str) -> dict[str, str]:
 
 
 def show(body: Node, source: Path, draw: Draw) -> list[str]:
-    """Put explorers into a page and return their scripts; `SourceError` names the page that asks for another."""
+    """Put explorers into a page and return their scripts."""
     names = []
     for link in body.css("p > a[id]:only-child"):
         paragraph, name = link.parent, link.id or ""
         if not (paragraph and link.attrs.sget("href").endswith(f"#{name}") and paragraph.text() == link.text()):
             continue
-        try:
-            replace(paragraph, draw(name, link.attrs.sget("state"), link.inner_html or ""))
-        except SourceError as error:
-            raise SourceError(f"{source}: {error}") from None
+        replace(paragraph, draw(source, name, link.attrs.sget("state"), link.inner_html or ""))
         names.append(name)
     kernel = ["kernel"] if COMPUTING.intersection(names) else []
     return [*kernel, "explorer", *names] if names else []
 
 
 def drawing(env: Environment, folder: Path, words: Mapping[str, str]) -> Draw:
-    """What draws an explorer in a language that has these words; `folder` holds the numbers of each."""
+    """What draws an explorer in a language that has these words; `folder` holds the numbers of each.
+
+    `SourceError` names the page that asks for another.
+    """
     env.filters.update(tone=tone_of, largest=largest)
 
-    def draw(name: str, state: str, legend: str, **more: str) -> str:
+    def draw(source: Path, name: str, state: str, legend: str, **more: str) -> str:
         path = Path(folder, f"{name}.json")
         if not path.is_file():
-            raise SourceError(f"no explorer is named {name!r}; {folder} has them all")
+            raise SourceError(f"{source}: no explorer is named {name!r}; {folder} has them all")
         golden, wanted = json.loads(text(path)), dict(parse_qsl(state))
         case = next((case for case in golden["cases"] if wanted.items() <= case["state"].items()), None)
         if not case:
-            raise SourceError(f"{name} has no numbers for the state {state!r}; {path} names them all")
+            raise SourceError(f"{source}: {name} has no numbers for the state {state!r}; {path} names them all")
         return env.get_template(f"explorers/{name}.html").render(
             golden=golden, case=case, legend=legend, words=words, **more
         )

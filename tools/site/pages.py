@@ -1,6 +1,5 @@
 """What the site knows of its pages before any is drawn."""
 
-import functools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -179,7 +178,6 @@ def texts(file: I18nFile, slug: str, config: MkDocsConfig) -> tuple[markdown.Pag
 def linking(file: I18nFile, config: MkDocsConfig, files: Files) -> Callable[[str], str]:
     """What makes a whole address of the target of a link that leads from a page to another file."""
 
-    @functools.cache
     def absolute(target: str) -> str:
         path, mark, anchor = target.partition("#")
         other = files.get_file_from_path(normpath(join(dirname(file.src_uri), path))) if path else None
