@@ -158,9 +158,7 @@ Build = Callable[..., nn.Module]  # it makes a module of the museum
 @functools.cache
 def names_of(slug: str) -> dict[str, Any]:
     """What the shared cells of a page define."""
-    names: dict[str, Any] = {}
-    exec("\n".join(cell.code for cell in read_cells(Path(f"snippets/{slug}.md")) if cell.shared), names)
-    return names
+    return run("\n".join(cell.code for cell in read_cells(Path(f"snippets/{slug}.md")) if cell.shared))
 
 
 def leak_meter() -> Numbers:
