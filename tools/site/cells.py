@@ -114,10 +114,3 @@ def output(cell: Cell, words: Mapping[str, str]) -> str:
         f'<div class="output no-copy" role="group" aria-label="{html.escape(" · ".join([words["output"], *axes]))}" '
         f"data-pagefind-ignore><pre>{show(cell.output or '', **cell.names)}</pre></div>"
     )
-
-
-def in_markdown(cell: Cell, ran_on: Mapping[str, str]) -> list[str]:
-    """A cell as lines of Markdown, with its output and what is said of where it ran."""
-    lines = ["```python", *split_lines(cell.code), "```"]
-    lines += ["", "```text", *split_lines(cell.output), "```"] if cell.output else []
-    return [*lines, "", ran_on[cell.name]] if ran_on.get(cell.name) else lines

@@ -3,7 +3,6 @@
 import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -44,14 +43,13 @@ ENDS: Mapping[str, Callable[[Edition], Mapping[str, Any]]] = {
 TEMPLATES = {slug: f"{slug}.html" for slug in (*ENDS, GLOSSARY, "questions")} | {"index": "home.html"}
 
 
-@dataclass
 class Now:
     """What is known in this build: the last two of the language that is built now."""
 
-    preview: bool = False
-    asked: dict[str, Sequence[Entry]] = field(default_factory=dict)  # by addresses
-    edition: Edition = field(init=False)
-    drawing: Drawing = field(init=False)
+    preview = False
+    asked: dict[str, Sequence[Entry]]  # by addresses
+    edition: Edition
+    drawing: Drawing
 
 
 now = Now()
@@ -73,7 +71,7 @@ def on_config(config: MkDocsConfig) -> None:
     if not i18n_of(config).building:
         files.forget()
         home.refuse_unknown(config.extra["repository"])
-        now.asked.clear()
+        now.asked = {}
     del config.theme.dirs[1:]  # or MkDocs would publish what Material brings
     config.mdx_configs["toc"]["permalink_title"] = config.extra["text"]["permalink"]
     config.mdx_configs["pymdownx.superfences"] = {"custom_fences": [FENCE]}

@@ -49,17 +49,14 @@ def counted(pages: Collection[SitePage], languages: int, words: Mapping[str, Any
     verified = Counter[str]()
     for page in pages:
         verified.update({device: badge["verified"] for device, badge in page.badges.items()})
-
-    def say(what: str, **numbers: int | str) -> str:
-        return str(words["counted"][what].format(**numbers))
-
-    ran = [say("cells", verified=verified[device], cells=len(cells), device=device) for device in sorted(+verified)]
+    say = {what: sentence.format for what, sentence in words["counted"].items()}
+    ran = [say["cells"](verified=verified[device], cells=len(cells), device=device) for device in sorted(+verified)]
     return [
         ran if verified["CUDA"] else [*ran, words["no_gpu"]],
-        [say("shapes", shapes=sum(len(shape_comments(cell)) for cell in written))],
-        [say("programs", programs=sum(not cell.shared for cell in written))],
+        [say["shapes"](shapes=sum(len(shape_comments(cell)) for cell in written))],
+        [say["programs"](programs=sum(not cell.shared for cell in written))],
         [],
-        [say("languages", languages=languages, current=sum(not page.behind for page in pages), pages=len(pages))],
+        [say["languages"](languages=languages, current=sum(not page.behind for page in pages), pages=len(pages))],
     ]
 
 

@@ -11,10 +11,9 @@ from typing import Any
 from jinja2 import Environment
 from mkdocs import utils
 
-from tools.cells.source import Cell, read_includes
+from tools.cells.source import Cell, read_includes, split_lines
 from tools.labs.notebooks import linked
 from tools.languages.markdown import Page
-from tools.site.cells import in_markdown
 from tools.site.files import text
 
 WIDE_SIGN = re.compile(r"[\u3000-\u303f\uff00-\uffef]$")
@@ -33,6 +32,13 @@ def page(
         lines[include.line] = "\n".join(f"{indent}{line}" for line in in_markdown(cell, ran_on))
     body = "\n".join([*lines[source.first_line :], ""]).lstrip("\n")
     return re.sub(rf"^!(\[[^\]]+\]\({re.escape(address)}#)", r"\1cell-", body, flags=re.M)
+
+
+def in_markdown(cell: Cell, ran_on: Mapping[str, str]) -> list[str]:
+    """A cell as lines of Markdown, with its output and what is said of where it ran."""
+    lines = ["```python", *split_lines(cell.code), "```"]
+    lines += ["", "```text", *split_lines(cell.output), "```"] if cell.output else []
+    return [*lines, "", ran_on[cell.name]] if ran_on.get(cell.name) else lines
 
 
 def write_beside(path: str, env: Environment, context: Mapping[str, Any]) -> None:
