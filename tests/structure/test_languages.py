@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.configuration import PAGES, ROOT, in_both, page_file
+from tests.configuration import LANGUAGES, PAGES, ROOT, in_both, page_file
 from tools.cells.source import SourceError
+from tools.languages import rules
 from tools.languages.glossary import read_glossary, words_of
 from tools.languages.markdown import parse, read
 from tools.languages.translations import parts, refuse_difference, refuse_english
@@ -36,11 +37,7 @@ def test_a_translation_has_no_words_in_english(translation, every_page):
     every_page(lambda page: refuse_english(*in_both(page, translation), kept))
 
 
-# Words that stand in most sentences of a language and in those of no other.
-COMMON = {
-    "en": "the|of|and|is|are|was|that|with|which|this|these|from|it|its|for|by|be|not|have|when|where|than",
-    "it": "il|la|le|gli|di|del|della|dei|delle|che|è|con|una|un|sono|da|nel|nella|al|alla|più|questo|questa",
-}
+COMMON = {language: "|".join(common) for language in LANGUAGES if (common := rules.read(language).common)}
 QUOTED = re.compile('“[^”]*”|«[^»]*»|《[^》]*》|["][^"]*["]')
 
 

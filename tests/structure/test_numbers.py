@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.configuration import PAGES, ROOT, in_both, page_file, pages
+from tests.configuration import LANGUAGES, PAGES, ROOT, in_both, page_file, pages
 from tools.cells.source import read_cells, resolve
+from tools.languages import rules
 from tools.languages.glossary import read_rows
 from tools.languages.markdown import TOP, Page, parse, read
 
-SCALES = {"trillion": 12, "mila miliardi": 12, "万亿": 12, "billion": 9, "miliardi": 9, "亿": 8}
-SCALES |= {"million": 6, "milioni": 6, "万": 4}
+SCALES = {word: power for language in LANGUAGES for word, power in rules.read(language).scales.items()}
 UNITS = {"毫秒": "ms"} | {unit: unit for unit in ["KiB", "MiB", "GiB", "kB", "MB", "GB", "ms", "µs", "%"]}
 GAP = "[ \u00a0\u202f\n]"
 NUMBER = re.compile(

@@ -3,9 +3,14 @@
 import csv
 import re
 
+import pytest
+import yaml
+
 from tests.configuration import LANGUAGES, ROOT, flat, pages
+from tools.cells.source import SourceError
+from tools.languages import rules
 from tools.languages.glossary import read_glossary
-from tools.languages.typography import ARTICLES, check
+from tools.languages.typography import check
 
 CASES = ROOT / "tests/structure/typography.csv"  # what is wrong, or nothing, and what is right
 
@@ -42,7 +47,8 @@ def seen(text):
 
 
 def test_each_article_has_a_gender():
-    for feminine, masculine, *_ in map(str.split, ARTICLES.split(",")):
+    _, *articles = yaml.safe_load((ROOT / "languages/rules.it.yml").read_text("utf-8"))["articles"]
+    for feminine, masculine, *_ in articles:
         assert check(f"{masculine} query", "it") == [(1, f"{masculine} query", f"{feminine} query")]
         assert check(f"{feminine} query", "it") == []
 
@@ -82,3 +88,21 @@ def test_prose_is_read_wherever_it_stands_and_nothing_else():
 
 def test_a_message_shows_code_and_formulas_as_they_are_written():
     assert check("先看 `a`,再说 $x$ 吧", "zh") == [(1, "先看 `a`,再说 $x$ 吧", "先看 `a`，再说 $x$ 吧")]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("sings: {a: b}", "rules.it.yml: there is no field 'sings'; is it 'signs'?"),
+        ("signs: {<HEN>: b}\nparts: {HAN: a}", "rules.it.yml: there is no part <HEN>; is it 'HAN'?"),
+        ("signs: {'(': b}", "rules.it.yml: '(' is no pattern: "),
+        ("signs: [", "rules.it.yml: "),
+    ],
+)
+def test_what_is_no_rule_is_named_with_its_file(tmp_path, monkeypatch, text, message):
+    monkeypatch.setattr(rules, "FOLDER", tmp_path)
+    (tmp_path / "rules.it.yml").write_text(text, encoding="utf-8")
+    with pytest.raises(SourceError, match=re.escape(message)):
+        rules.read.__wrapped__("it")
+    with pytest.raises(SourceError, match=r"rules\.fr\.yml: there is no such file"):
+        rules.read("fr")

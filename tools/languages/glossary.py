@@ -24,30 +24,11 @@ from functools import cache
 from pathlib import Path
 
 from tools.cells.source import SourceError, read_text, split_lines
+from tools.languages import rules
 from tools.languages.markdown import Block, Page
 
 BETWEEN = "\0"  # two blocks, so that no term begins in one and ends in the next
 HAN = re.compile("[\u4e00-\u9fff]")
-ENDINGS = {  # of a word's end, the forms; the first that fits
-    "en": [
-        ("([^aeiou])y", r"\1(?:y|ies)"),
-        ("(matri)x", r"\1(?:x|ces)"),
-        ("(ax)is", r"\1[ie]s"),
-        ("(s|x|ch|sh)", r"\1(?:es)?"),
-        ("([a-z])", r"\1s?"),
-    ],
-    "it": [
-        ("^di", "(?:di|d’|de(?:l|llo|lla|i|gli|lle|ll’))"),
-        ("^(da|a|su)", r"\1(?:l|llo|lla|i|gli|lle|ll’)?"),
-        ("([aiu]t|[io]st)o", r"\1[oaie]"),  # participles: mascherato, nascosto
-        ("(..)io", r"\1io?"),
-        ("(..[cg])a", r"\1(?:a|he)"),
-        ("(..[cg])o", r"\1(?:o|h?i)"),
-        ("(..)a", r"\1[ae]"),
-        ("(..)o", r"\1[oi]"),
-        ("(..)e", r"\1[ei]"),
-    ],
-}
 
 
 @dataclass(frozen=True)
@@ -108,8 +89,8 @@ def read_glossary(path: Path) -> tuple[Term, ...]:
 
 def inflected(word: str, language: str) -> str:
     """A pattern for the forms of a word."""
-    for ending, forms in ENDINGS.get(language, []):
-        if match := re.search(f"{ending}$", word):
+    for ending, forms in rules.read(language).endings:
+        if match := ending.search(word):
             return re.escape(word[: match.start()]) + match.expand(forms)
     return re.escape(word)
 
