@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 from tests.configuration import LANGUAGES, ROOT, SITE, SLUGS, flat
 from tools.labs.notebooks import SVG, stored_figures
-from tools.languages.glossary import Glossary, Prose, read_rows
+from tools.languages.glossary import Glossary, read_rows
 from tools.languages.pictures import words_of_pictures
 
 PLACES = re.compile(r"\{(\w+)\}|<(\w+)")  # what a sentence has filled in, and its tags
@@ -91,8 +91,8 @@ def test_the_words_of_pictures_and_explorers_are_the_terms_of_the_glossary(trans
     glossary = Glossary(ROOT / "languages/glossary.csv")
     translated = {row["en"]: row[translation] for row in read_rows(EXPLORERS)}
     for word, words in [*words_of_pictures(TABLE, translation).items(), *translated.items()]:
-        prose = Prose(1, words)
-        for _, _, term in glossary.english(Prose(1, word)):
+        prose = [(1, words)]
+        for _, _, term in glossary.english([(1, word)]):
             assert any(glossary.chosen(prose, translation, term)), f"{word}: wanted {term.cells[translation]}"
         assert not any(glossary.avoided(prose, translation)), f"{word}: {words} is to be avoided"
 

@@ -27,8 +27,8 @@ from tools.cells.source import SourceError, read_text, split_lines
 from tools.languages import rules
 from tools.languages.markdown import Block, Page
 
-BETWEEN = "\0"  # two blocks, so that no term begins in one and ends in the next
 HAN = re.compile("[\u4e00-\u9fff]")
+Prose = list[tuple[int, str]]  # of each block its line, and its words, with white space in place of all else
 
 
 @dataclass(frozen=True)
@@ -50,14 +50,6 @@ class Term:
         """What some columns hold, without explanations."""
         entries = ";".join(self.cells.get(column, "") for column in columns).split(";")
         return [form for entry in entries if (form := re.sub(r" ?\(.*?\)|（.*?）", "", entry).strip())]
-
-
-@dataclass(frozen=True)
-class Prose:
-    """What a section says: the line it begins in, and its words on their lines, white space in place of all else."""
-
-    line: int
-    words: str
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:
@@ -141,8 +133,9 @@ class Finder:
 
     def __call__(self, prose: Prose) -> Iterator[tuple[int, str, Term]]:
         """The same of a section, each as its line, its words and the term."""
-        for start, end, term in self.places(prose.words):
-            yield prose.line + prose.words.count("\n", 0, start), prose.words[start:end], term
+        for line, words in prose:
+            for start, end, term in self.places(words):
+                yield line + words.count("\n", 0, start), words[start:end], term
 
 
 class Glossary:
@@ -166,13 +159,11 @@ def prose_of(page: Page, beside: Page | None = None) -> dict[str, Prose]:
     """What the sections of a page say, by their ids; beside a page in another language, without their names."""
     cells = beside.of("table cell") if beside else ()
     in_both = {cell.words for cell in cells if " " in cell.words}  # a single word of a table is to be translated
-    words, lines = dict.fromkeys(page.sections, ""), {name: section.line for name, section in page.sections.items()}
+    prose: dict[str, Prose] = {name: [] for name in page.sections}
     for block in page.blocks:
         if block.pieces and block.words not in in_both:
-            text = words_of(block, beside is None)
-            words[block.section] += BETWEEN + "\n" * (block.line - lines[block.section]) + text
-            lines[block.section] = block.line + text.count("\n")
-    return {name: Prose(section.line, words[name]) for name, section in page.sections.items()}
+            prose[block.section].append((block.line, words_of(block, beside is None)))
+    return prose
 
 
 def words_of(block: Block, with_names: bool) -> str:
@@ -194,7 +185,7 @@ def faults(original: Page, translation: Page, language: str, glossary: Glossary)
     """What is wrong with the terms of a translation: a sentence for each, behind `section-id/term-id`."""
     ours, theirs, with_names = prose_of(original, translation), prose_of(translation, original), prose_of(translation)
     description = str(translation.front.get("description", ""))  # search engines show it
-    theirs["description"] = Prose(translation.line_of("description"), description)
+    theirs["description"] = [(translation.line_of("description"), description)]
     for name, prose in theirs.items():
         for line, words, term in glossary.avoided(prose, language):
             wanted, there = f"{term.cells[language]!r} for {term.cells['en']!r}", f"{glossary.path}:{term.line}"
@@ -204,7 +195,8 @@ def faults(original: Page, translation: Page, language: str, glossary: Glossary)
         for term, (line, words) in first.items():
             if not any(glossary.chosen(with_names[name], language, term)):
                 wanted = f"wanted {term.cells[language]!r} for {' '.join(words.split())!r} ({original.path}:{line})"
-                yield f"{name}/{term.id}", f"{translation.path}:{with_names[name].line}: found nothing, {wanted}"
+                here = f"{translation.path}:{translation.sections[name].line}"
+                yield f"{name}/{term.id}", f"{here}: found nothing, {wanted}"
 
 
 def refuse_other_terms(original: Page, translation: Page, language: str, glossary: Glossary) -> None:
