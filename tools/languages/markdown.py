@@ -54,7 +54,6 @@ PIECES = {
     "hardbreak": "break",
     "html_inline": "html",
     "image": "picture",
-    "image_close": "end of picture",
     "link_close": "end of link",
     "link_open": "link",
     "math_inline": "formula",
@@ -315,7 +314,6 @@ def flat(tokens: list[Token]) -> Iterator[Token]:
         yield token
         if token.type == "image":
             yield from flat(token.children or [])
-            yield Token("image_close", "", -1)
 
 
 def read_sections(text: str, path: Path, first_line: int, blocks: tuple[Block, ...]) -> dict[str, Section]:
