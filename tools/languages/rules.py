@@ -37,6 +37,8 @@ class Rules:
     """What a file says; its parts, characters and articles are in the rules."""
 
     def __init__(self, fields: Mapping[str, Any]):
+        for name in fields.keys() - {*FIELDS}:
+            raise ValueError(f"there is no field {name!r}{nearest(name, FIELDS)}")
         self.parts: dict[str, str | list[str]] = {"OBJECT": OBJECT, **fields.get("parts", {})}
         signs = fields.get("signs", {}).items()
         self.signs = self.rules([*signs, *characters(fields), *articles(fields)])
@@ -81,17 +83,8 @@ def read(language: str) -> Rules:
     if not path.is_file():
         raise SourceError(f"{path}: there is no such file; write it in the manner of rules.it.yml")
     try:
-        return parse(read_text(path))
+        return Rules(yaml.load(read_text(path), yaml.CSafeLoader))
     except re.error as error:
         raise SourceError(f"{path}: {error.pattern!r} is no pattern: {error}") from None
     except (yaml.YAMLError, ValueError) as error:
         raise SourceError(f"{path}: {error}") from None
-
-
-def parse(text: str) -> Rules:
-    """What the text of a file says."""
-    fields = yaml.load(text, yaml.CSafeLoader)
-    for name in fields:
-        if name not in FIELDS:
-            raise ValueError(f"there is no field {name!r}{nearest(name, FIELDS)}")
-    return Rules(fields)

@@ -6,61 +6,54 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tools.languages import rules
-from tools.languages.markdown import Page, Piece, parse
+from tools.languages.markdown import Page, parse
 from tools.languages.rules import OBJECTS, Rule
 
+MARKS = {"code": "`", "formula": "$"}
 NO_WORDS = re.compile(r'(\{\w+\}|https?://[^\s)]+|\w+="[^"\n]*")')
 LINE_BREAK = re.compile(r"(?<!\n)\n(?!\n)")
 AROUND = 8  # characters that a message shows on each side of a violation
 
 
-class Prose:
-    """What a reader sees of a page, and the asterisks; the line of each character; the source of each object."""
+def parts(page: Page) -> Iterator[tuple[int, str, bool]]:
+    """What a reader sees of a page, and the asterisks: each part with its line, and whether no rule looks into it."""
+    yield from parts_of_words(page.line_of("description"), str(page.front.get("description", "")))
+    for block in page.blocks:
+        yield block.line, "\n\n", False
+        for piece in block.pieces:
+            if piece.kind == "words":
+                yield from parts_of_words(piece.line, piece.text)
+            elif piece.kind in MARKS:
+                yield piece.line, f"{MARKS[piece.kind]}{piece.text}{MARKS[piece.kind]}", True
+            elif piece.kind in ("mark", "end of mark", "break"):
+                yield piece.line, piece.text or "\n", False
 
-    def __init__(self, page: Page):
-        self.text = ""
-        self.lines: list[int] = []
-        self.objects: dict[int, str] = {}
-        self.line = page.line_of("description")
-        self.add_words(str(page.front.get("description", "")))
-        for block in page.blocks:
-            self.line = block.line
-            self.add("\n\n")
-            for piece in block.pieces:
-                self.line = piece.line
-                self.add_piece(piece)
 
-    def add(self, text: str) -> None:
-        self.text += text
-        self.lines += [self.line] * len(text)
+def parts_of_words(line: int, words: str) -> Iterator[tuple[int, str, bool]]:
+    for number, part in enumerate(NO_WORDS.split(words)):
+        yield line, part, number % 2 == 1
 
-    def add_piece(self, piece: Piece) -> None:
-        if piece.kind == "words":
-            self.add_words(piece.text)
-        elif piece.kind in ("code", "formula"):
-            self.add_object(f"`{piece.text}`" if piece.kind == "code" else f"${piece.text}$")
-        elif piece.kind in ("mark", "end of mark", "break"):
-            self.add(piece.text if piece.kind != "break" else "\n")
 
-    def add_words(self, words: str) -> None:
-        for number, part in enumerate(NO_WORDS.split(words)):
-            (self.add_object if number % 2 else self.add)(part)
-
-    def add_object(self, source: str) -> None:
-        character = chr(OBJECTS[len(self.objects)])
-        self.objects[ord(character)] = source
-        self.add(character)
+def prose_of(page: Page) -> tuple[str, list[int], dict[int, str]]:
+    """The parts of a page as one text, the line of each of its characters, and what each object in it stands for."""
+    prose, lines, objects = "", list[int](), dict[int, str]()
+    for line, part, is_object in parts(page):
+        if is_object:
+            character = OBJECTS[len(objects)]
+            objects[character], part = part, chr(character)
+        prose += part
+        lines += [line] * len(part)
+    return prose, lines, objects
 
 
 def check(text: str, language: str, path: Path = Path("the text")) -> list[tuple[int, str, str]]:
     """The violations in a text, in order, each as its line, the old text and the new, with some characters around."""
-    prose, known = Prose(parse(text, path)), rules.read(language)
-    marked = prose.text if known.line_breaks else LINE_BREAK.sub(" ", prose.text)
+    known, (prose, lines, objects) = rules.read(language), prose_of(parse(text, path))
+    marked = prose if known.line_breaks else LINE_BREAK.sub(" ", prose)
     places = [index for index, character in enumerate(marked) if character != "*"]
     faults = [(places[at], old, new) for at, old, new in violations(marked.replace("*", ""), known.signs)]
     faults += violations(marked, known.emphasis)
-    sources = prose.objects
-    return [(prose.lines[at], old.translate(sources), new.translate(sources)) for at, old, new in sorted(faults)]
+    return [(lines[at], old.translate(objects), new.translate(objects)) for at, old, new in sorted(faults)]
 
 
 def violations(prose: str, rules: list[Rule]) -> Iterator[tuple[int, str, str]]:
