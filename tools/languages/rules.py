@@ -40,8 +40,8 @@ class Rules:
         for name in fields.keys() - {*FIELDS}:
             raise ValueError(f"there is no field {name!r}{nearest(name, FIELDS)}")
         self.parts: dict[str, str | list[str]] = {"OBJECT": OBJECT, **fields.get("parts", {})}
-        signs = fields.get("signs", {}).items()
-        self.signs = self.rules([*signs, *characters(fields), *articles(fields)])
+        characters = (pair for row in fields.get("characters", {}).items() for pair in zip(*row))
+        self.signs = self.rules([*fields.get("signs", {}).items(), *characters, *articles(fields)])
         self.emphasis = self.rules(fields.get("emphasis", {}).items())
         self.line_breaks: bool = fields.get("line_breaks", False)
         self.endings = self.rules((f"{end}$", forms) for end, forms in fields.get("endings", {}).items())
@@ -60,11 +60,6 @@ class Rules:
             raise ValueError(f"there is no part <{name}>{nearest(name, self.parts)}")
         part = self.parts[name]
         return self.whole(part if isinstance(part, str) else "|".join(part))
-
-
-def characters(fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for wrong, right in fields.get("characters", {}).items():
-        yield from zip(wrong, right)
 
 
 def articles(fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
