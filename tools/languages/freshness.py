@@ -20,34 +20,12 @@ import hashlib
 import re
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from tools.cells.record import write_atomically
 from tools.cells.source import SourceError
 from tools.languages import configuration
-from tools.languages.markdown import ALL, ASKS, OF_ONE_LANGUAGE, TOP, Page, read
-
-
-@dataclass(frozen=True)
-class Translation:
-    """A page in another language than English."""
-
-    slug: str
-    language: str
-
-    @property
-    def path(self) -> Path:
-        return Path("docs", self.language, f"{self.slug}.md")
-
-    @property
-    def english(self) -> Path:
-        return Path("docs/en", f"{self.slug}.md")
-
-    @property
-    def accepting(self) -> str:
-        """The command that records that it says what the English says."""
-        return f"nox -s translations -- --accept {self.slug} --lang {self.language}"
+from tools.languages.markdown import ALL, ASKS, OF_ONE_LANGUAGE, TOP, Page, english, read
 
 
 def digests(page: Page) -> dict[str, str]:
@@ -71,38 +49,40 @@ def declared_behind(page: Page) -> str | list[str]:
     return behind
 
 
-def stale(page: Translation) -> list[str]:
+def stale(path: Path) -> list[str]:
     """The English sections that a page was not made from as they are now, or not at all."""
-    stored = read(page.path).front.get("made_from") or {}
-    return [name for name, digest in digests(read(page.english)).items() if stored.get(name) != digest]
+    stored = read(path).front.get("made_from") or {}
+    return [name for name, digest in digests(read(english(path))).items() if stored.get(name) != digest]
 
 
-def refuse_undeclared(page: Translation) -> None:
+def refuse_undeclared(path: Path) -> None:
     """`SourceError` where the English of a page has changed and it does not say so, or says so without need."""
-    translated, behind = read(page.path), stale(page)
-    declared = declared_behind(translated)
+    page, behind = read(path), stale(path)
+    declared = declared_behind(page)
+    slug = english(path).with_suffix("").as_posix().removeprefix("docs/en/")
+    accepting = f"nox -s translations -- --accept {slug} --lang {path.parts[1]}"
     if declared == ALL:
-        if translated.body.strip():
+        if page.body.strip():
             fault = "has a text, but `behind: all` shows the English one"
-            raise SourceError(f"{page.path}:1: {fault}; once it is whole, {page.accepting}")
+            raise SourceError(f"{path}:1: {fault}; once it is whole, {accepting}")
         return
     if undeclared := ", ".join(name for name in behind if name not in declared):
         raise SourceError(
-            f"{page.path}:1: the English of {undeclared} has changed (git log -p docs/*/{page.slug}.md); fix these "
-            f"sections, then {page.accepting}; or tell its readers, in the front matter: behind: [{undeclared}]"
+            f"{path}:1: the English of {undeclared} has changed (git log -p docs/*/{slug}.md); fix these sections, "
+            f"then {accepting}; or tell its readers, in the front matter: behind: [{undeclared}]"
         )
     if needless := ", ".join(name for name in declared if name not in behind):
-        raise SourceError(f"{page.path}:1: {needless} is as the English is; take it out of `behind`")
+        raise SourceError(f"{path}:1: {needless} is as the English is; take it out of `behind`")
 
 
-def accept(page: Translation) -> None:
+def accept(path: Path) -> None:
     """Record that a page says what the English says now; `SourceError` where it is empty."""
-    translated = read(page.path)
-    if not translated.body.strip():
-        raise SourceError(f"{page.path}:1: has no text below its front matter; write it first")
-    fields = fields_but(("behind", "made_from"), translated)
-    made_from = "".join(f'  "{name}": "{digest}"\n' for name, digest in digests(read(page.english)).items())
-    write_atomically(page.path, f"---\n{fields}made_from:\n{made_from}---\n{translated.body}")
+    page = read(path)
+    if not page.body.strip():
+        raise SourceError(f"{path}:1: has no text below its front matter; write it first")
+    fields = fields_but(("behind", "made_from"), page)
+    made_from = "".join(f'  "{name}": "{digest}"\n' for name, digest in digests(read(english(path))).items())
+    write_atomically(path, f"---\n{fields}made_from:\n{made_from}---\n{page.body}")
 
 
 def main(arguments: list[str]) -> None:
@@ -115,18 +95,18 @@ def main(arguments: list[str]) -> None:
     options = parser.parse_args(arguments)
     for language in [options.lang] if options.lang else site.translations:
         for slug in options.accept or site.slugs:
-            page = Translation(slug, language)
+            path = Path("docs", language, f"{slug}.md")
             if options.accept:
-                accept(page)
-            elif names := lacks(page):
-                print(f"{page.path}: {names}")
+                accept(path)
+            elif names := lacks(path):
+                print(f"{path}: {names}")
 
 
-def lacks(page: Translation) -> str:
+def lacks(path: Path) -> str:
     """What a page lacks: all of it, its text, or the names of some sections."""
-    if not page.path.is_file():
+    if not path.is_file():
         return "missing"
-    return "not translated" if declared_behind(read(page.path)) == ALL else ", ".join(stale(page))
+    return "not translated" if declared_behind(read(path)) == ALL else ", ".join(stale(path))
 
 
 if __name__ == "__main__":

@@ -205,8 +205,11 @@ def parse(text: str, path: Path) -> Page:
 
 def file_of_text(path: Path) -> Path:
     """The file whose text a page shows: its own, or the English page until it is translated."""
-    if read(path).front.get("behind") != ALL:
-        return path
+    return english(path) if read(path).front.get("behind") == ALL else path
+
+
+def english(path: Path) -> Path:
+    """The file of the same page in English."""
     docs = next(folder for folder in path.parents if folder.name == "docs")
     return docs / "en" / Path(*path.relative_to(docs).parts[1:])
 
