@@ -36,16 +36,12 @@ ALLOWED_ON = {  # where another package is the subject, what torch warns of, or 
 NAMES = ROOT / "tests/structure/names.csv"
 HOLDERS = [torch, torch.Tensor, nn, F, nn.init, nn.attention, nn.attention.bias, torch.autograd, torch.compiler]
 HOLDERS += [torch.cuda, torch.backends.cuda, torch.backends.cudnn, transformers, einops]
-FILES = {
-    torch: (
-        "nn/functional.py nn/modules/transformer.py nn/modules/activation.py nn/attention/flex_attention.py "
-        "_dynamo/config.py"
-    ),
-    transformers: (
-        "models/llama/modeling_llama.py models/gpt2/modeling_gpt2.py models/qwen3/modeling_qwen3.py modeling_utils.py "
-        "cache_utils.py generation/utils.py modeling_rope_utils.py tokenization_utils_base.py training_args.py"
-    ),
-}
+FILES = """
+    torch/nn/functional torch/nn/modules/transformer torch/nn/modules/activation torch/nn/attention/flex_attention
+    torch/_dynamo/config transformers/models/llama/modeling_llama transformers/models/gpt2/modeling_gpt2
+    transformers/models/qwen3/modeling_qwen3 transformers/modeling_utils transformers/cache_utils
+    transformers/generation/utils transformers/modeling_rope_utils transformers/tokenization_utils_base
+    transformers/training_args"""
 WHOLE_CLASSES = {  # cells of up to 45 lines, since a class that is taken home cannot be cut into cells
     *((page, "attention") for page in ("position/rope", "cache/kv-cache", "cache/grouped", "practice/capstone")),
     ("practice/museum", "pieces"),  # the same class with each step in a method, for an exhibit to replace
@@ -81,13 +77,12 @@ def test_what_is_code_on_a_page_is_a_cell_between_empty_lines_or_a_command(langu
         text = path.read_text("utf-8")
         lines = [*text.splitlines(), ""]
         for number, line in enumerate(lines):
-            alone = lines[number - 1] == "" == lines[number + 1] if INCLUDE.fullmatch(line) else True
+            alone = not INCLUDE.fullmatch(line) or lines[number - 1] == "" == lines[number + 1]
             assert alone, f"{path}:{number + 1}: a cell has an empty line above it and one below"
         for block in read(path).of("code block"):
             if not block.text.startswith("sh "):
-                raise SourceError(
-                    f"{path}:{block.line}: this looks like an output of a cell; show a cell, or unindent it"
-                )
+                fix = "this looks like an output of a cell; show a cell, or unindent it"
+                raise SourceError(f"{path}:{block.line}: {fix}")
         assert not re.search("<!--|<pre|<code|<script", text), path
 
     every_page(look)
@@ -102,13 +97,9 @@ def test_a_name_in_the_prose_is_one_of_a_cell_a_library_or_the_list(cells, refus
     text = " ".join(f"{cell.code} {cell.output}" for part in cells.values() for cell in part)
     unknown = places.keys() - set(re.findall(r"\w+", text)) - names_of_libraries()
     listed = {name for row in read_rows(NAMES) for name in row["names"].split()}
-    refuse(
-        [
-            f"{places[name]}: no cell and no library has {name!r}; correct it, or add it to {NAMES}"
-            for name in unknown - listed
-        ]
-        + [f"{NAMES}: {name!r} needs no row, or stands on no page; take it out" for name in listed - unknown]
-    )
+    fix = f"no cell and no library has this name; correct it, or add it to {NAMES}"
+    refuse(f"{places[name]}: {name!r}: {fix}" for name in unknown - listed)
+    refuse(f"{NAMES}: {name!r} needs no row, or stands on no page; take it out" for name in listed - unknown)
 
 
 def names_in(code):
@@ -116,15 +107,13 @@ def names_in(code):
     for text in (code, f"{code}: pass", f"{code}\n    pass"):
         with contextlib.suppress(SyntaxError):
             nodes = [] if re.fullmatch(r"\w+\.(?:py|md|json)", code) else ast.walk(ast.parse(text))
-            return {
-                value for node in nodes for key in ("id", "attr", "arg", "name") if (value := getattr(node, key, None))
-            }
+            return {getattr(node, key, None) for node in nodes for key in ("id", "attr", "arg", "name")} - {None}
     return set()
 
 
 def names_of_libraries():
     """The attributes of modules and classes, and all that some files name, so that arguments are among it."""
-    files = (Path(library.__file__).parent / name for library, names in FILES.items() for name in names.split())
+    files = (Path(torch.__file__).parents[1] / f"{name}.py" for name in FILES.split())
     return set().union(*map(dir, [builtins, *HOLDERS]), *(names_in(path.read_text("utf-8")) for path in files))
 
 
@@ -137,8 +126,8 @@ def test_names_are_read_from_python_alone():
 def test_a_cell_keeps_the_style_of_the_house(cells, refuse):
     refuse(
         f"{cell.path}:{cell.fence}: {cell.name} {fault}"
-        for slug, found in cells.items()
-        for cell in found
+        for slug, part in cells.items()
+        for cell in part
         for fault in (*faults_of_code(slug, cell), *faults_of_output(slug, cell))
     )
 
@@ -183,8 +172,8 @@ def test_the_record_is_that_of_these_cells(root, cells, refuse):
     for device in ("cpu", "cuda"):
         pages = read_record(root / f"verified/{device}.json")
         refuse(f"verified/{device}.json names {slug}, which is gone" for slug in pages.keys() - cells.keys())
-        for slug, found in cells.items():
-            ran = {cell.name for cell in still_verified(pages.get(slug), found, device)}
-            shown = {cell.name for cell in found if (cell.needs or "cpu") == device and (cell.output or not cell.needs)}
+        for slug, part in cells.items():
+            ran = {cell.name for cell in still_verified(pages.get(slug), part, device)}
+            due = {cell.name for cell in part if (cell.needs or "cpu") == device and (cell.output or not cell.needs)}
             fix = f"update -- {slug}" if device == "cpu" else f"gpu -- --update snippets/{slug}.md"
-            refuse(f"{slug}:{name} has not run on {device} since it changed: nox -s {fix}" for name in shown - ran)
+            refuse(f"{slug}:{name} has not run on {device} since it changed: nox -s {fix}" for name in due - ran)

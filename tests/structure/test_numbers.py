@@ -114,42 +114,45 @@ def test_the_table_of_polarities_says_what_its_cell_prints(language, refuse):
 @cache
 def printed(slug: str, cell: str) -> list[float]:
     """The decimals that a cell prints."""
-    output = next(found.output for found in read_cells(ROOT / "snippets" / f"{slug}.md") if found.name == cell)
+    output = next(one.output for one in read_cells(ROOT / f"snippets/{slug}.md") if one.name == cell)
     return [float(number) for number in re.findall(r"\d+\.\d+", output)]
 
 
-LARGEST = f"{math.log(torch.finfo(torch.float32).max):.1f}"  # whose exponential float32 can hold
+LARGEST = {str(kind): f"{math.log(torch.finfo(kind).max):.1f}" for kind in (torch.float16, torch.float32)}
+AVERAGE, CAUSAL = "foundations/weighted-average", "foundations/causal"
 COMPUTED = {  # page: {a decimal that none of its cells prints: how it follows from what a cell prints, or from torch}
-    "index": {"1.2970": lambda: f"{max(printed('foundations/weighted-average', 'columns')):.4f}"},
-    "foundations/causal": {
-        "0.2379": lambda: f"{printed('foundations/weighted-average', 'context')[1]:.4f}",
-        "1.72": lambda: (
-            f"{printed('foundations/causal', 'weights')[7] / printed('foundations/causal', 'weights')[6]:.2f}"
-        ),
+    "index": {"1.2970": lambda: f"{max(printed(AVERAGE, 'columns')):.4f}"},
+    CAUSAL: {
+        "0.2379": lambda: f"{printed(AVERAGE, 'context')[1]:.4f}",
+        "1.72": lambda: f"{printed(CAUSAL, 'weights')[7] / printed(CAUSAL, 'weights')[6]:.2f}",
     },
-    "foundations/softmax": {
-        "88.7": lambda: LARGEST,
-        "11.1": lambda: f"{math.log(torch.finfo(torch.float16).max):.1f}",
-    },
+    "foundations/softmax": {"88.7": lambda: LARGEST["torch.float32"], "11.1": lambda: LARGEST["torch.float16"]},
     "foundations/scale": {"0.005": lambda: f"{0.17468 / 32:.3f}"},
-    "practice/capstone": {"88.7": lambda: LARGEST},
+    "practice/capstone": {"88.7": lambda: LARGEST["torch.float32"]},
 }
 NUMBERS = ROOT / "tests/structure/numbers.csv"  # those of a page that nothing here computes, and where they come from
+VERSION = re.compile(r"(?:Python|[tT]orch|transformers|attention|Llama|GLM-|ERNIE|[Vv]ersion|section|since|CC BY)\s*$")
 
 
 def from_elsewhere(slug: str) -> set[str]:
     return {row["number"] for row in read_rows(NUMBERS) if row["page"] == slug}
 
 
-VERSION = re.compile(r"(?:Python|[tT]orch|transformers|attention|Llama|GLM-|ERNIE|[Vv]ersion|section|since|CC BY)\s*$")
-
-
-def decimals(page: Page):
+def decimals(page: Page) -> Iterator[tuple[int, str]]:
     """Each decimal of the prose, as it is written, with its line; numbers of versions and sections are none."""
     for line, words in texts(page):
         for match in re.finditer(r"(?<![\w.])\d+\.\d+(?![\w.]*\.\d)", words):
             if not VERSION.search(words[: match.start()]):
                 yield line + words.count("\n", 0, match.start()), match[0]
+
+
+def powers(page: Page) -> Iterator[tuple[int, str]]:
+    """Each power of ten in the formulas of a page, as 10^-6, with its line."""
+    for block in page.blocks:
+        for formula in (block, *block.pieces):
+            if formula.kind == "formula":
+                found = re.findall(r"(?<!\d)10\^\{?(-?\d+)\}?", formula.text)
+                yield from ((formula.line, f"10^{power}") for power in found)
 
 
 def is_printed(number: str, values: list[float]) -> bool:
@@ -158,40 +161,22 @@ def is_printed(number: str, values: list[float]) -> bool:
     return any(abs(abs(value) * scale - float(number)) <= slack for value in values for scale in (1, 100))
 
 
-def unprinted(page: Page, slug: str):
-    """The decimals that no cell of a page prints and nothing explains: a sentence for each."""
-    outputs = " ".join(cell.output or "" for cell in resolve(page.path, ROOT / "snippets"))
+def unfounded(page: Page, slug: str) -> Iterator[str]:
+    """A sentence for each decimal and each power of ten that stands in no cell of a page and that nothing explains."""
+    cells = resolve(page.path, ROOT / "snippets")
+    outputs = " ".join(cell.output or "" for cell in cells)
     values = [float(number) for number in re.findall(r"\d+(?:\.\d+)?(?:e[-+]?\d+)?", outputs)]
-    known = COMPUTED.get(slug, {}).keys() | from_elsewhere(slug)
-    for line, number in decimals(page):
-        if number not in known and not is_printed(number, values):
-            yield f"{page.path}:{line}: no cell of the page prints {number}; fix it, or explain it in this test"
+    exponents = re.findall(r"\de([-+]?\d+)", " ".join([outputs, *(cell.code for cell in cells)]))
+    unknown = [(line, power) for line, power in powers(page) if int(power[3:]) not in map(int, exponents)]
+    unknown += [(line, number) for line, number in decimals(page) if not is_printed(number, values)]
+    for line, number in unknown:
+        if number not in COMPUTED.get(slug, {}).keys() | from_elsewhere(slug):
+            yield f"{page.path}:{line}: no cell of the page has {number}; fix it, or explain it in this test"
 
 
-POWER = re.compile(r"(?<!\d)10\^\{?(-?\d+)\}?")
-
-
-def powers(page: Page) -> Iterator[tuple[int, str]]:
-    """Each power of ten in the formulas of a page, as 10^-6, with its line."""
-    for block in page.blocks:
-        for formula in (block, *block.pieces):
-            if formula.kind == "formula":
-                yield from ((formula.line, f"10^{power}") for power in POWER.findall(formula.text))
-
-
-def unfounded_powers(page: Page, slug: str):
-    """The powers of ten in the formulas of a page that stand in no cell of it: a sentence for each."""
-    cells = " ".join(f"{cell.code} {cell.output}" for cell in resolve(page.path, ROOT / "snippets"))
-    known = {f"10^{int(power)}" for power in re.findall(r"\de([-+]?\d+)", cells)} | from_elsewhere(slug)
-    for line, power in powers(page):
-        if power not in known:
-            yield f"{page.path}:{line}: no cell of the page has a number like {power}; compare them"
-
-
-@pytest.mark.parametrize("look", [unprinted, unfounded_powers])
-def test_a_decimal_and_a_power_of_ten_stand_in_a_cell_of_the_page(look, refuse):
+def test_a_decimal_and_a_power_of_ten_stand_in_a_cell_of_the_page(refuse):
     """In English; the other languages have the same numbers and formulas."""
-    refuse(fault for page in PAGES for fault in look(read(page_file("en", page)), page))
+    refuse(fault for page in PAGES for fault in unfounded(read(page_file("en", page)), page))
 
 
 def test_a_number_that_no_cell_prints_is_in_the_prose_and_what_it_is_said_to_be(refuse):
@@ -199,11 +184,11 @@ def test_a_number_that_no_cell_prints_is_in_the_prose_and_what_it_is_said_to_be(
         english = read(page_file("en", page))
         computed = {number: compute() for number, compute in COMPUTED.get(page, {}).items()}
         refuse(f"{page}: {number} is {value} now" for number, value in computed.items() if number != value)
-        needless = {*computed, *from_elsewhere(page)} - {number for _, number in (*decimals(english), *powers(english))}
-        refuse(
-            f"{page}: {number} is not in its prose; take it out of {NUMBERS}, or of this test" for number in needless
-        )
+        unused = {*computed, *from_elsewhere(page)} - {number for _, number in (*decimals(english), *powers(english))}
+        refuse(f"{page}: {number} is not in its prose; take it out of {NUMBERS}, or of this test" for number in unused)
 
+
+# --- versions ------------------------------------------------------------------------------------------
 
 PINNED = dict(re.findall(r"^(torch|transformers|einops)==(\d+\.\d+)", Path(ROOT, "constraints.txt").read_text(), re.M))
 VERSIONED = re.compile(  # the words before and behind it that put it into another time
@@ -234,73 +219,39 @@ def test_a_version_in_the_prose_is_the_installed_one(language, refuse):
 
 # --- planted -------------------------------------------------------------------------------------------
 
-ENGLISH = """# Title
-
-The ratio is 1.72, that of 36 scores to minus 0.5.
-
-## Cost {#cost}
-
-1 GiB, or 12\u00a0000 tokens in March 2021, and 2 times 100 million. From 0.3 to 0.6.
-
-| a | b |
-|---|---|
-| 5 | 7 |
-
-*True = attend* in 8 rows.
-
-9 columns.
-"""
-CHINESE = """# 标题
-
-比值是 1.72，36 个分数，−0.5。
-
-## 代价 {#cost}
-
-2021 年 3 月，12\u00a0000 个词元，或 1 GiB，2 乘 1 亿。从 0.3 到 0.6。
-
-| a | b |
-|---|---|
-| 5 | 7 |
-
-True = 参与（attend），共 8 行。
-
-9 列。
-"""
+SAME = [
+    ("The ratio is 1.72, that of 36 scores to minus 0.5.", "比值是 1.72，36 个分数，−0.5。"),
+    (
+        "1 GiB, or 12\u00a0000 in March 2021, and 2 of 100 million.",
+        "2021 年 3 月，12\u00a0000 个，或 1 GiB，2 乘 1 亿。",
+    ),
+    ("| a | b |\n|---|---|\n| 5 | 7 |", "| a | b |\n|---|---|\n| 5 | 7 |"),
+    ("*True = attend* in 8 rows.\n\n9 columns.", "True = 参与（attend），共 8 行。9 列。"),
+]
+OTHER = [
+    ("36 of 5", "63 和 5", "zh.md:3: adds 63; make it say what en.md:3 says"),
+    ("minus 0.5", "0.5", "zh.md:3: lacks -0.5; make it say what en.md:3 says"),
+    ("1 GiB", "1 MiB", "zh.md:3: adds 1MiB; make it say what en.md:3 says"),
+    ("100 million", "1 万", "zh.md:3: adds 10000; make it say what en.md:3 says"),
+    ("From 0.3 to 0.6", "从 0.6 到 0.3", "zh.md:3: says ['0.6', '0.3'] in this order; en.md:3 says ['0.3', '0.6']"),
+    ("|a|b|\n|-|-|\n|5|7|", "|a|b|\n|-|-|\n|7|5|", "zh.md:5: adds 7; make it say what en.md:5 says"),
+    ("8 rows.\n\n9 columns.", "9 行。\n\n8 列。", "zh.md:3: lacks 8; make it say what en.md:3 says"),
+    ("True = attend", "True = 忽略", "zh.md:3: True means {'ignore'} here, and {'attend'} in en.md:3; correct one of"),
+]
 
 
-@pytest.mark.parametrize("text", [CHINESE, CHINESE.replace("行。\n\n9", "行。9")])
-def test_other_words_around_the_same_numbers_are_no_difference(text):
-    assert list(differences(parse(ENGLISH, Path("en.md")), parse(text, Path("zh.md")))) == []
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("36 个", "63 个", "zh.md:3: adds 63; make it say what en.md:3 says"),
-        ("−0.5", "0.5", "zh.md:3: lacks -0.5; make it say what en.md:3 says"),
-        ("1 GiB", "1 MiB", "zh.md:7: adds 1MiB; make it say what en.md:7 says"),
-        ("1 亿", "1 万", "zh.md:7: adds 10000; make it say what en.md:7 says"),
-        ("0.3 到 0.6", "0.6 到 0.3", "zh.md:7: says ['0.6', '0.3'] in this order; en.md:7 says ['0.3', '0.6']"),
-        ("| 5 | 7 |", "| 7 | 5 |", "zh.md:11: adds 7; make it say what en.md:11 says"),
-        ("8 行。\n\n9", "9 行。\n\n8", "zh.md:13: lacks 8; make it say what en.md:13 says"),
-        (
-            "True = 参与",
-            "True = 忽略",
-            "zh.md:13: True means {'ignore'} here, and {'attend'} in en.md:13; correct one of them",
-        ),
-    ],
-)
-def test_another_number_is_named_with_its_line(old, new, message):
-    assert old in CHINESE
-    translation = parse(CHINESE.replace(old, new), Path("zh.md"))
-    assert message in list(differences(parse(ENGLISH, Path("en.md")), translation))
+@pytest.mark.parametrize(("english", "chinese", "message"), [*((*pair, "") for pair in SAME), *OTHER])
+def test_another_number_is_named_with_its_line_and_other_words_around_the_same_are_none(english, chinese, message):
+    pages = [parse(f"# A\n\n{text}\n", Path(f"{name}.md")) for name, text in (("en", english), ("zh", chinese))]
+    sentences = "\n".join(differences(*pages))
+    assert (message in sentences) if message else not sentences
 
 
 def test_what_no_cell_has_is_named_with_its_line():
-    page = read(page_file("en", "foundations/causal"))
-    for look, old, new in ((unprinted, "1.72", "1.27"), (unfounded_powers, "$10^{-6}$", "$10^{-9}$")):
-        [fault] = look(parse(page.text.replace(old, new), page.path), "foundations/causal")
-        assert re.match(r"docs/en/foundations/causal\.md:\d+: no cell of the page ", fault)
+    page = read(page_file("en", CAUSAL))
+    for old, new in (("1.72", "1.27"), ("$10^{-6}$", "$10^{-9}$")):
+        [fault] = unfounded(parse(page.text.replace(old, new), page.path), CAUSAL)
+        assert re.match(r"docs/en/foundations/causal\.md:\d+: no cell of the page has (1.27|10\^-9); ", fault)
 
 
 def test_a_version_of_another_time_is_named_unless_it_says_so():
