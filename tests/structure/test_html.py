@@ -114,15 +114,9 @@ def test_a_link_leads_to_the_thread_the_paper_and_the_version_in_its_words(langu
     )
 
 
-QWEN = "https://github.com/QwenLM/Qwen/issues/933"
-RIGHT = [("QwenLM/Qwen#933", QWEN), ("issue #933", QWEN), ("1706.03762", "https://arxiv.org/abs/1706.03762")]
-WRONG = [
-    ("Qwen3#933", QWEN),
-    ("Qwen#993", QWEN),
-    ("Qwen#933", QWEN[:31]),
-    ("1706.03726", RIGHT[2][1]),
-    ("2.1", "a/v2.2.0"),
-]
+QWEN, PAPER = "https://github.com/QwenLM/Qwen/issues/933", "https://arxiv.org/abs/1706.03762"
+RIGHT = [("QwenLM/Qwen#933", QWEN), ("issue #933", QWEN), ("1706.03762", PAPER)]
+WRONG = [("Qwen3#933", QWEN), ("Qwen#993", QWEN), ("Qwen#933", QWEN[:31]), ("1706.03726", PAPER), ("2.1", "a/v2.2.0")]
 
 
 def test_what_a_link_says_and_where_it_leads_are_compared():
@@ -142,11 +136,11 @@ def no_pictures(assets: Path) -> Iterator[str]:
             continue
         for element in ElementTree.parse(path).iter():
             kind = element.tag.rpartition("}")[2]
-            if kind not in IN_PICTURES:
-                yield f"{path}: a picture may not hold <{kind}>; take it out"
+            strange = [] if kind in IN_PICTURES else [f"<{kind}>"]
             for name, value in element.attrib.items():
                 if re.match("on|style|.*href", name) or re.search(r"url\((?!#)", value):
-                    yield f"{path}: a picture may not hold {name}={value!r}; take it out"
+                    strange.append(f"{name}={value!r}")
+            yield from (f"{path}: a picture may not hold {piece}; take it out" for piece in strange)
 
 
 def test_a_picture_draws_and_does_nothing_else(root, refuse):
@@ -156,13 +150,12 @@ def test_a_picture_draws_and_does_nothing_else(root, refuse):
 
 def test_what_is_no_picture_is_named(tmp_path):
     (tmp_path / "more").mkdir()
-    (tmp_path / "a.html").write_text("<script>alert(1)</script>")
+    (tmp_path / "a.html").touch()
     (tmp_path / "more/b.svg").write_text('<svg><script/><rect fill="url(https://example.org)"/></svg>')
-    assert {fault.partition(";")[0] for fault in no_pictures(tmp_path)} == {
-        f"{tmp_path}/a.html: is no SVG picture",
-        f"{tmp_path}/more/b.svg: a picture may not hold <script>",
-        f"{tmp_path}/more/b.svg: a picture may not hold fill='url(https://example.org)'",
-    }
+    words = ["a.html: is no", "more/b.svg: a picture may not hold <script>", "hold fill='url(https://example.org)';"]
+    assert [
+        fault for fault, piece in zip(sorted(no_pictures(tmp_path)), words, strict=True) if piece not in fault
+    ] == []
 
 
 ATTACKS = [

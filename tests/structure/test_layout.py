@@ -3,30 +3,23 @@
 import re
 import tomllib
 
-import pytest
-
 from tests.configuration import PAGES
+from tools.cells.source import slug_of
 from tools.languages import configuration
 
 TESTS = "tests/pages/masks/test_a_b.py"
-OR_ENGLISH = "or let it show the English one: front matter, `behind: all`"
-
-
-def below(folder, pattern):
-    """The slugs of the files below a folder."""
-    return {path.relative_to(folder).with_suffix("").as_posix(): path for path in folder.rglob(pattern)}
+OR_ENGLISH = ", or let it show the English one: front matter, `behind: all`"
 
 
 def missing(root):
     """What a page still lacks, and what belongs to none: a sentence for each."""
     site = configuration.read(root / "mkdocs.yml")
-    cells, nav = below(root / "snippets", "*.md"), root / "mkdocs.yml"
-    for slug in cells.keys() - set(site.slugs):
-        yield f"{cells[slug]}: the nav of mkdocs.yml lacks this page; add {slug}.md"
-    yield from missing_tests(root, {slug for slug in cells if not slug.startswith("labs/")})
+    cells = {slug_of(path): path for path in root.glob("snippets/**/*.md")}
+    yield from (f"{cells[slug]}: the nav lacks this page; add {slug}.md" for slug in cells.keys() - set(site.slugs))
+    yield from missing_tests(root / "tests/pages", {slug for slug in cells if not slug.startswith("labs/")})
     for file in site.files:
         if file.endswith(".ipynb") != file.startswith("labs/"):
-            yield f"{nav}: {file}: a lab is named as .ipynb, every other page as .md"
+            yield f"{root / 'mkdocs.yml'}: {file}: a lab is named as .ipynb, every other page as .md"
     for language in site.languages:
         yield from missing_pages(root / "docs" / language, site)
     for folder in (root / "docs").iterdir():
@@ -34,24 +27,22 @@ def missing(root):
             yield f"{folder}: is neither a language of mkdocs.yml nor the assets that they share"
 
 
-def missing_tests(root, slugs):
-    folder, wanted = root / "tests/pages", set()
-    for slug in sorted(slugs):
-        chapter, _, name = slug.rpartition("/")
-        wanted.add(path := folder / chapter / f"test_{name.replace('-', '_')}.py")
-        if not path.is_file():
-            yield f"{path}: write here what {slug} claims"
-    for path in {*folder.glob("*/test_*.py")} - wanted:  # those of all pages stand beside the chapters
+def missing_tests(folder, slugs):
+    paths = {
+        folder / re.sub("[^/]+$", lambda name: f"test_{name[0].replace('-', '_')}.py", slug): slug
+        for slug in sorted(slugs)
+    }
+    yield from (f"{path}: write here what {slug} claims" for path, slug in paths.items() if not path.is_file())
+    for path in {*folder.glob("*/test_*.py")} - paths.keys():  # those of all pages stand beside the chapters
         yield f"{path}: there are no cells that it could test; is it named like its page?"
 
 
 def missing_pages(folder, site):
     wanted = {*site.files, *(f"{slug}.md" for slug in site.slugs)}  # the text of a lab lies beside its notebook
-    for file in sorted(wanted):
-        if not (folder / file).is_file() and file.endswith(".ipynb"):
-            yield f"{folder / file}: nox -s update writes this notebook"
-        elif not (folder / file).is_file():
-            yield f"{folder / file}: write this page of the nav{'' if folder.name == 'en' else f', {OR_ENGLISH}'}"
+    write = "write this page of the nav" + (OR_ENGLISH if folder.name != "en" else "")
+    for path in (folder / file for file in sorted(wanted)):
+        if not path.is_file():
+            yield f"{path}: {'nox -s update writes this notebook' if path.suffix == '.ipynb' else write}"
     for path in folder.rglob("*.*"):
         if path.relative_to(folder).as_posix() not in wanted:
             yield f"{path}: the nav of mkdocs.yml has no such page; add it, or take the file away"
@@ -61,30 +52,23 @@ def test_every_page_is_whole(root, refuse):
     refuse(missing(root))
 
 
-@pytest.fixture
-def small(tmp_path):
-    """A site of one page."""
+def test_what_a_page_lacks_and_what_belongs_to_none_is_said_in_a_line(tmp_path):
     nav = "nav: [masks/a-b.md]\nplugins: [i18n: {languages: [locale: en, locale: it]}]\n"
     (tmp_path / "mkdocs.yml").write_text(nav, encoding="utf-8")
-    for name in ("docs/en/masks/a-b.md", "docs/it/masks/a-b.md", "snippets/masks/a-b.md", TESTS):
+    english, italian, cells = "docs/en/masks/a-b.md", "docs/it/masks/a-b.md", "snippets/masks/a-b.md"
+    for name in (english, italian, cells, TESTS):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     assert list(missing(tmp_path)) == []
-    return tmp_path
-
-
-def test_what_a_page_lacks_and_what_belongs_to_none_is_said_in_a_line(small):
-    gone = {
-        "docs/it/masks/a-b.md": f"write this page of the nav, {OR_ENGLISH}",
-        TESTS: "write here what masks/a-b claims",
-    }
+    gone = {italian: f"write this page of the nav{OR_ENGLISH}", TESTS: "write here what masks/a-b claims"}
     for name in gone:
-        (small / name).unlink()
-    assert {*missing(small)} == {f"{small / name}: {fault}" for name, fault in gone.items()}
-    more = {"docs/en/masks/c.md", "snippets/masks/c.md", "tests/pages/masks/test_d.py"}
+        (tmp_path / name).unlink()
+    assert {*missing(tmp_path)} == {f"{tmp_path / name}: {fault}" for name, fault in gone.items()}
+    more = ["docs/en/masks/c.md", "snippets/masks/c.md", "tests/pages/masks/test_d.py"]
     for name in more:
-        (small / name).touch()
-    assert {f"{small / name}" for name in more} <= {fault.partition(": ")[0] for fault in missing(small)}
+        (tmp_path / name).touch()
+    named = {fault.partition(": ")[0] for fault in missing(tmp_path)}
+    assert named >= {f"{tmp_path / name}" for name in more}
 
 
 def test_names_are_meanings():
