@@ -54,11 +54,6 @@ def refused(look, page):
         return f"{page}: {error}"
 
 
-@pytest.fixture
-def root():
-    return ROOT
-
-
 @pytest.fixture(scope="session")
 def cells():
     """The cells of each snippet file of the nav, by its slug."""

@@ -1,4 +1,4 @@
-"""A page can be read in one sitting, in order, and what it defines can be taken home."""
+"""A page can be read in one sitting, after those that it builds on, and what it defines can be taken home."""
 
 import ast
 import os
@@ -8,23 +8,46 @@ import symtable
 import pytest
 
 from tests.configuration import PAGES, ROOT, SLUGS
-from tools.cells.source import Cell, program, read_cells
+from tools.cells.source import program
 from tools.languages.glossary import read_rows
 from tools.languages.markdown import Block, read
 
 WRITTEN = [page for page in PAGES if page in SLUGS]
-BUILDS_ON = {page: read(ROOT / f"docs/en/{page}.md").front.get("builds_on") or () for page in PAGES}
+ENGLISH = {page: read(ROOT / f"docs/en/{page}.md") for page in PAGES}
+BUILDS_ON = {page: ENGLISH[page].front.get("builds_on") for page in PAGES}
 of_a_page = pytest.mark.parametrize("page", WRITTEN)
 LAST = "recap"  # the section that says what a reader can do now, and where to go next
 
 
 def visible(page: str) -> list[Block]:
-    return [block for block in read(ROOT / f"docs/en/{page}.md").blocks if not block.folded]
+    return [block for block in ENGLISH[page].blocks if not block.folded]
 
 
 def beneath(page: str) -> set[str]:
-    """The page and all that it builds on, near and far."""
-    return {page, *(other for base in BUILDS_ON[page] for other in beneath(base))}
+    """All that a page builds on, near and far."""
+    return {other for base in BUILDS_ON.get(page) or () for other in (base, *beneath(base))}
+
+
+def test_a_page_with_cells_and_no_other_builds_on_the_nearest_pages_before_it(every_page):
+    """What these build on is beneath it already, and would draw an arc that says nothing."""
+
+    def look(page):
+        bases, written, here = BUILDS_ON[page], page in SLUGS, f"docs/en/{page}.md:1:"
+        assert bool(ENGLISH[page].asks) == written, f"{here} `asks:` stands above each page with cells, and no other"
+        at = f"{here} `builds_on: [chapter/page]`"
+        assert (bases is not None) == written, f"{at} stands on a page with cells, and on no other"
+        for base in bases or ():
+            assert base in PAGES[: PAGES.index(page)], f"{at} names pages before this one, and not {base}"
+            assert not any(base in beneath(other) for other in bases), f"{at}: {base} is beneath another of them"
+        assert bases or not written or page == WRITTEN[0], f"{at} names nothing"
+        assert len(set(bases or ())) == len(bases or ()), f"{at} names one twice"
+
+    every_page(look)
+
+
+def test_a_translation_takes_what_it_builds_on_from_the_english_page(translation, refuse):
+    paths = [ROOT / f"docs/{translation}/{page}.md" for page in PAGES]
+    refuse(f"{path}:1: take out `builds_on`" for path in paths if "builds_on" in read(path).front)
 
 
 def introduced() -> dict[str, str]:
@@ -37,31 +60,28 @@ def introduced() -> dict[str, str]:
 def test_what_is_not_folded_is_read_in_one_sitting(page):
     """Terms of a formula, names in code and what a picture shows are not counted: they are looked at, not read."""
     blocks = [block for block in visible(page) if not (block.pieces and block.pieces[0].kind == "picture")]
-    said = (piece.text for block in blocks for piece in block.pieces if piece.kind in ("words", "break"))
-    assert len(re.findall(r"[\w’'-]+", " ".join(said))) <= 1100
+    words = (piece.text for block in blocks for piece in block.pieces if piece.kind in ("words", "break"))
+    assert len(re.findall(r"[\w’'-]+", " ".join(words))) <= 1100
     assert sum(block.kind == "cell" for block in visible(page)) <= 9
-    assert LAST in read(ROOT / f"docs/en/{page}.md").sections
+    assert LAST in ENGLISH[page].sections
 
 
 @of_a_page
-def test_a_line_that_is_marked_new_stands_on_no_page_that_this_one_builds_on(page, refuse):
-    known = {line.strip() for base in BUILDS_ON[page] for cell in cells_of(base) for line in cell.code.splitlines()}
+def test_a_line_that_is_marked_new_stands_on_no_page_that_this_one_builds_on(page, cells, refuse):
+    code = "\n".join(cell.code for base in BUILDS_ON[page] or () for cell in cells.get(base, ()))
+    known = set(map(str.strip, code.splitlines()))
     refuse(
         f"{cell.path}:{cell.fence + number}: {line.strip()!r} is marked as new and stands on a page before {page}"
-        for cell in cells_of(page)
+        for cell in cells[page]
         for number, line in enumerate(cell.code.splitlines(), start=1)
         if (number, "new") in cell.marks and line.strip() in known
     )
 
 
-def cells_of(page: str) -> list[Cell]:
-    return read_cells(ROOT / f"snippets/{page}.md") if page in SLUGS else []
-
-
 @of_a_page
 def test_no_page_uses_what_a_later_one_introduces(page, refuse):
     """In the text that is not folded; where to go next may name what comes."""
-    known, terms = beneath(page), introduced()
+    known, terms = {page, *beneath(page)}, introduced()
     blocks = [block for block in visible(page) if block.section != LAST]
     refuse(
         f"docs/en/{page}.md:{block.line}: {what} comes from {other}, which this page does not build on"
@@ -84,13 +104,12 @@ def links_in(block, page):
 
 
 @of_a_page
-def test_no_class_or_function_reads_a_size_from_a_global(page, refuse):
+def test_no_class_or_function_reads_a_size_from_a_global(page, cells, refuse):
     """Who copies it would copy the size, too."""
-    cells = read_cells(ROOT / f"snippets/{page}.md")
     refuse(
         f"{cell.path}:{cell.fence}: {function} reads the global {name}; take it from an input or an argument"
-        for cell in cells
-        for function, name in globals_read(cell.code, sizes(program(cells, cell)))
+        for cell in cells[page]
+        for function, name in globals_read(cell.code, sizes(program(cells[page], cell)))
     )
 
 

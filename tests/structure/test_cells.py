@@ -167,10 +167,10 @@ def faults_of_output(slug, cell):
         yield "names rows or columns, which the page of a lab does not show"
 
 
-def test_the_record_is_that_of_these_cells(root, cells, refuse):
+def test_the_record_is_that_of_these_cells(cells, refuse):
     """Of the device that a cell needs, the CPU for most; a cell that has not run there yet shows no output."""
     for device in ("cpu", "cuda"):
-        pages = read_record(root / f"verified/{device}.json")
+        pages = read_record(ROOT / f"verified/{device}.json")
         refuse(f"verified/{device}.json names {slug}, which is gone" for slug in pages.keys() - cells.keys())
         for slug, part in cells.items():
             ran = {cell.name for cell in still_verified(pages.get(slug), part, device)}

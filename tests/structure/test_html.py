@@ -12,7 +12,7 @@ import markdown
 import nh3
 from bs4 import BeautifulSoup
 
-from tests.configuration import CONFIG, LANGUAGES, flat, pages
+from tests.configuration import CONFIG, LANGUAGES, ROOT, flat, pages
 from tools.cells.source import INCLUDE
 from tools.languages.markdown import Page, parse
 
@@ -143,9 +143,9 @@ def no_pictures(assets: Path) -> Iterator[str]:
             yield from (f"{path}: a picture may not hold {piece}; take it out" for piece in strange)
 
 
-def test_a_picture_draws_and_does_nothing_else(root, refuse):
+def test_a_picture_draws_and_does_nothing_else(refuse):
     """It becomes a part of the page; a style or a link in it would reach beyond it."""
-    refuse(no_pictures(root / "docs/assets"))
+    refuse(no_pictures(ROOT / "docs/assets"))
 
 
 def test_what_is_no_picture_is_named(tmp_path):

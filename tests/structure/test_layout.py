@@ -3,7 +3,7 @@
 import re
 import tomllib
 
-from tests.configuration import PAGES
+from tests.configuration import PAGES, ROOT
 from tools.cells.source import slug_of
 from tools.languages import configuration
 
@@ -48,8 +48,8 @@ def missing_pages(folder, site):
             yield f"{path}: the nav of mkdocs.yml has no such page; add it, or take the file away"
 
 
-def test_every_page_is_whole(root, refuse):
-    refuse(missing(root))
+def test_every_page_is_whole(refuse):
+    refuse(missing(ROOT))
 
 
 def test_what_a_page_lacks_and_what_belongs_to_none_is_said_in_a_line(tmp_path):
@@ -75,9 +75,9 @@ def test_names_are_meanings():
     assert [page for page in PAGES if not re.fullmatch(r"[a-z]+(-[a-z]+)*(/[a-z]+(-[a-z]+)*)*", page)] == []
 
 
-def test_no_mark_of_a_merge_is_left(root, refuse):
+def test_no_mark_of_a_merge_is_left(refuse):
     """Git leaves three of them in a file that two people changed; one alone reads as a heading or a rule."""
-    paths = [path for folder in ("docs", "snippets", "languages", "tests") for path in (root / folder).rglob("*.*")]
+    paths = [path for folder in ("docs", "snippets", "languages", "tests") for path in (ROOT / folder).rglob("*.*")]
     refuse(
         f"{path}:{number}: a mark of a merge is left here; choose what holds, and take the mark out"
         for path in paths
@@ -87,17 +87,17 @@ def test_no_mark_of_a_merge_is_left(root, refuse):
     )
 
 
-def test_the_name_of_a_test_has_at_most_80_characters(root, refuse):
+def test_the_name_of_a_test_has_at_most_80_characters(refuse):
     refuse(
         f"{path}: {name} has {len(name)} characters; say it in 80"
-        for path in root.glob("tests/**/test_*.py")
+        for path in ROOT.glob("tests/**/test_*.py")
         for name in re.findall(r"def (test_\w+)", path.read_text("utf-8"))
         if len(name) > 80
     )
 
 
-def test_everything_that_a_session_installs_is_pinned(root):
-    groups = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["dependency-groups"]
-    pins = re.findall(r"^([\w.-]+)==", (root / "constraints.txt").read_text("utf-8"), re.M)
+def test_everything_that_a_session_installs_is_pinned():
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["dependency-groups"]
+    pins = re.findall(r"^([\w.-]+)==", (ROOT / "constraints.txt").read_text("utf-8"), re.M)
     asked = {re.match(r"[\w.-]+", requirement)[0] for group in groups.values() for requirement in group}
     assert asked <= set(pins)

@@ -19,31 +19,22 @@ def load(name):
 
 
 @pytest.mark.parametrize("name", WORKFLOWS)
-def test_an_action_of_others_is_named_by_its_commit(name):
+def test_a_job_has_a_limit_the_rights_that_it_names_and_actions_named_by_their_commit(name):
+    workflow = load(name)
     used = re.findall(r"uses: (\S+)", WORKFLOWS[name].read_text("utf-8"))
     assert [action for action in used if not re.fullmatch(r"\./\S+|[\w./-]+@[0-9a-f]{40}", action)] == []
-
-
-@pytest.mark.parametrize("name", WORKFLOWS)
-def test_a_job_has_a_limit_and_only_the_rights_that_it_names(name):
-    workflow = load(name)
     assert workflow["permissions"] == {}
     for job in workflow["jobs"].values():
         assert "permissions" in job
         assert "uses" in job or int(job["timeout-minutes"]) <= 30
 
 
-def test_a_machine_with_a_gpu_runs_what_is_on_main_alone():
+def test_a_machine_with_a_gpu_runs_what_is_on_main_alone_every_cell_first():
     workflow = load("gpu.yml")
     assert set(workflow["on"]) == {"push", "schedule", "workflow_dispatch"}
     assert workflow["on"]["push"] == {"branches": ["main"], "paths": ["snippets/**"]}
     [job] = workflow["jobs"].values()
     assert job["runs-on"] == "${{ vars.GPU_RUNNER }}"
-    assert job["timeout-minutes"] == "30"
-
-
-def test_the_job_runs_every_cell_and_then_what_else_runs_on_a_device():
-    [job] = load("gpu.yml")["jobs"].values()
     commands = [step["run"] for step in job["steps"] if "nox -s" in step.get("run", "")]
     assert commands == ["nox -s gpu -- snippets", "nox -s gpu -- tests/device tests/pages"]
     assert "rm -f verified/cuda.json" in [step.get("run") for step in job["steps"]]
