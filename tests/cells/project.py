@@ -15,9 +15,9 @@ CHILDREN.set_forkserver_preload(["tools.cells.plugin"])
 
 def cell(name, code, output=None, mark=""):
     """A cell as it stands in a snippet file; `mark` is what its first mark says, such as "needs cuda: why"."""
-    shown = "" if output is None else f"<!--pytest-codeblocks:expected-output-->\n```text\n{output}```\n"
+    below = "" if output is None else f"<!--pytest-codeblocks:expected-output-->\n```text\n{output}```\n"
     start = f"[start:{name}] {mark}".strip()
-    return f"<!-- --8<-- {start} -->\n```python\n{code}```\n{shown}<!-- --8<-- [end:{name}] -->\n"
+    return f"<!-- --8<-- {start} -->\n```python\n{code}```\n{below}<!-- --8<-- [end:{name}] -->\n"
 
 
 def run_pytest(folder, arguments):
@@ -45,6 +45,10 @@ class Project:
     def add(self, slug, *cells):
         """A snippet file; a cell is its name, its code and perhaps its output and its mark."""
         return self.write(f"snippets/{slug}.md", "\n".join(cell(*parts) for parts in cells))
+
+    def add_all(self, files, *above):
+        """Snippet files, {slug: cells}, each with these cells above its own."""
+        return {slug: self.add(slug, *above, *cells) for slug, cells in files.items()}
 
     def pytest(self, *arguments):
         """Run the cells; return the status, the text, and by `slug::name` the message of each test, '' if passed."""

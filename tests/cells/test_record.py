@@ -16,32 +16,23 @@ PAGE = {"date": "2026-11-20", "device": "x86_64", "torch": record.pinned_torch()
 FORK = multiprocessing.get_context("fork")
 SETUP, SHOW, OTHER = cell("setup", "x = 1\n"), cell("show", "print(x)\n", "1\n"), cell("other", "print(2)\n", "2\n")
 FUSED = cell("fused", "print(2)\n", "2\n", "needs cuda: a kernel")
-
-
-@pytest.fixture
-def cells(tmp_path):
-    def write(text):
-        path = tmp_path / "page.md"
-        path.write_text(text, encoding="utf-8")
-        return read_cells(path)
-
-    return write
+ALL = SETUP + SHOW + OTHER + FUSED
 
 
 @pytest.mark.parametrize(
     ("text", "verified"),
     [
-        (SETUP + SHOW + OTHER + FUSED, ["setup", "show", "other"]),
+        (ALL, ["setup", "show", "other"]),
         (SETUP + SHOW.replace("1\n", "2\n") + OTHER, ["setup", "other"]),
         (SETUP + SHOW.replace("print(x)", "print(x )") + OTHER, ["setup", "other"]),
         (SETUP.replace("1", "3") + SHOW + OTHER, []),
         (SETUP + OTHER + SHOW, ["setup", "other", "show"]),
     ],
 )
-def test_what_has_changed_or_needs_another_device_is_not_verified(cells, text, verified):
-    recorded = cells(SETUP + SHOW + OTHER + FUSED)
+def test_what_has_changed_or_needs_another_device_is_not_verified(text, verified):
+    recorded, cells = read_cells("page.md", lambda _: ALL), read_cells("page.md", lambda _: text)
     page = PAGE | {"cells": {c.name: digest(recorded, c) for c in recorded}}
-    assert [c.name for c in still_verified(page, cells(text), "cpu")] == verified
+    assert [c.name for c in still_verified(page, cells, "cpu")] == verified
     assert still_verified(None, recorded, "cpu") == []
     assert recorded[-1] in still_verified(page, recorded, "cuda")
 
@@ -63,8 +54,7 @@ def stuck(path):
 
 
 def test_a_file_is_whole_after_a_kill(tmp_path):
-    path = tmp_path / "page.md"
-    path.write_text("before")
+    (path := tmp_path / "page.md").write_text("before")
     child = FORK.Process(target=stuck, args=(path,))
     child.start()
     while not list(tmp_path.glob(".page.md.*")):
@@ -79,8 +69,7 @@ def test_a_full_disk_leaves_the_old_file_and_no_other_and_is_said_in_a_sentence(
         path.write_bytes(text.encode()[:2])
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    path = tmp_path / "page.md"
-    path.write_text("before")
+    (path := tmp_path / "page.md").write_text("before")
     monkeypatch.setattr(Path, "write_text", fill)
     with pytest.raises(SourceError, match=f"^{path}: it is as it was, .*: No space left on device$"):
         write_atomically(path, "after")

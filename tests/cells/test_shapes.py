@@ -11,9 +11,8 @@ SIZES = "B, H, T, D = 2, 3, 4, 5\n"
 
 def run(source):
     """Run a cell with its shape comments; return the lines of the comments that were executed."""
-    namespace, executed = {"torch": torch}, set()
-    namespace[CHECK] = checker(namespace, executed, lies := [])
-    namespace[LAST] = lambda line, value: value
+    namespace, executed, lies = {"torch": torch, LAST: lambda line, value: value}, set(), []
+    namespace[CHECK] = checker(namespace, executed, lies)
     code, _ = compiled(Cell("cell", SIZES + source, None, 1, path="cell.md"))
     exec(code, namespace)
     if lies:

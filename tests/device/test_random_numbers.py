@@ -16,39 +16,15 @@ from torch.distributions import Binomial, Dirichlet, Gamma
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader
 
 from tools.cells.accelerator import DRAWING
-
-
-def after(function, tensor):
-    """What an in-place function leaves in a tensor."""
-    function(tensor)
-    return tensor
 
 
 def gradient(function):
     inputs = torch.ones(6, 6, requires_grad=True)
     function(inputs).sum().backward()
     return inputs.grad
-
-
-def sdpa():
-    queries, keys, values = torch.rand(3, 1, 2, 4, 4)
-    return F.scaled_dot_product_attention(queries, keys, values, dropout_p=0.5)
-
-
-def multihead():
-    inputs = torch.randn(1, 3, 8)
-    return nn.MultiheadAttention(8, 2, dropout=0.5, batch_first=True)(inputs, inputs, inputs)[0]
-
-
-def shuffled():
-    return torch.cat([batch for (batch,) in DataLoader(TensorDataset(torch.arange(10.0)), batch_size=3, shuffle=True)])
-
-
-def checkpointed():
-    return gradient(lambda x: checkpoint(lambda t: F.dropout(t, 0.5).pow(2), x, use_reentrant=False))
 
 
 CASES = {
@@ -59,7 +35,7 @@ CASES = {
     "randint": lambda: torch.randint(0, 10, (5,)),
     "randperm": lambda: torch.randperm(20),
     "randn_like, transposed": lambda: torch.randn_like(torch.ones(30, 40).t()),
-    "normal_, every other column": lambda: after(lambda x: x[:, ::2].normal_(), torch.zeros(6, 8)),
+    "normal_, every other column": lambda: torch.zeros(6, 8)[:, ::2].normal_()._base,
     "trunc_normal_": lambda: nn.init.trunc_normal_(torch.empty(20, 20)),
     "xavier_uniform_": lambda: nn.init.xavier_uniform_(torch.empty(7, 5)),
     "bernoulli": lambda: torch.bernoulli(torch.full((4, 4), 0.3)),
@@ -86,11 +62,13 @@ CASES = {
     "Dropout1d": lambda: nn.Dropout1d(0.5)(torch.ones(2, 6, 3)),
     "AlphaDropout": lambda: nn.AlphaDropout(0.5)(torch.ones(6, 6)),
     "vmap of dropout": lambda: torch.vmap(lambda x: F.dropout(x, 0.5), randomness="different")(torch.ones(3, 4)),
-    "checkpoint of dropout": checkpointed,
-    "SDPA, dropout": sdpa,
-    "MultiheadAttention": multihead,
+    "checkpoint of dropout": lambda: gradient(
+        lambda x: checkpoint(lambda t: F.dropout(t, 0.5).pow(2), x, use_reentrant=False)
+    ),
+    "SDPA, dropout": lambda: F.scaled_dot_product_attention(*torch.rand(3, 1, 2, 4, 4), dropout_p=0.5),
+    "MultiheadAttention": lambda: nn.MultiheadAttention(8, 2, dropout=0.5)(*[torch.randn(3, 1, 8)] * 3)[0],
     "TransformerEncoderLayer": lambda: nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)(torch.randn(2, 3, 8)),
-    "DataLoader, shuffled": shuffled,
+    "DataLoader, shuffled": lambda: torch.cat([*DataLoader(torch.arange(10.0), batch_size=3, shuffle=True)]),
 }
 
 
@@ -117,29 +95,26 @@ def test_without_the_replacement_the_device_draws_its_own_numbers(device):
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "False\n"
 
 
+SEEDED = torch.Tag.nondeterministic_seeded
 COMPOSED = ("CompositeImplicitAutograd", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
 # Fused attention is switched off by `sdpa_kernel(SDPBackend.MATH)`, recurrent networks of cuDNN and MIOpen by
 # `cudnn.enabled = False`; two belong to Apple's MPS, one to nested tensors, and no module calls `_fused_dropout`.
 SWITCHED_OFF = ("attention", "sdp_choice", "mem_eff", "cudnn", "miopen", "_mps", "nested", "_fused_dropout")
-
-
 ON_THE_CPU = set(torch._C._dispatch_get_registrations_for_dispatch_key("CPU"))
 
 
 def draws(name):
+    """Whether an operator carries the tag of those that draw, and is not composed of others."""
     packet, _, overload = name.removeprefix("aten::").partition(".")
     operator = getattr(getattr(torch.ops.aten, packet, None), overload or "default", None)
-    return name.startswith("aten::") and operator and torch.Tag.nondeterministic_seeded in operator.tags
-
-
-def is_composed(name):
-    return any(torch._C._dispatch_has_kernel_for_dispatch_key(name, key) for key in COMPOSED)
+    composed = any(torch._C._dispatch_has_kernel_for_dispatch_key(name, key) for key in COMPOSED)
+    return name.startswith("aten::") and operator and SEEDED in operator.tags and not composed
 
 
 def test_every_random_operator_is_replaced_or_composed_of_those_or_switched_off():
     """A CPU build of torch knows the operators of CUDA by name, and what draws carries a tag."""
     replaced = {f"aten::{name}" for name in DRAWING.split()}
-    left = {name for name in torch._C._dispatch_get_all_op_names() if draws(name) and not is_composed(name)}
+    left = {name for name in torch._C._dispatch_get_all_op_names() if draws(name)}
     assert replaced < left & ON_THE_CPU, "what is replaced has a kernel on the CPU"
     left -= {"aten::native_dropout", *replaced}
     assert [name for name in left if not any(word in name for word in SWITCHED_OFF)] == []
