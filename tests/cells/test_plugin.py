@@ -75,7 +75,7 @@ BAD = {
     "an-equal-size": fault("", "B and T are both 3; a swapped axis could hide", "B = T\nprint(B)\n", "3\n"),
     "a-file-left-behind": fault(11, "leaves files behind: w.pt; let it", "torch.save(inputs, 'w.pt')\nprint(1)\n"),
     "an-exception": fault(13, "mat1 and mat2 shapes cannot be multiplied", "print(1)\ninputs @ inputs\n"),
-    "a-syntax-error": fault(12, "SyntaxError", "print(1\n"),
+    "a-syntax-error": fault(12, "SyntaxError: '(' was never closed", "print(1\n"),
     "a-name-of-another-cell": ([SETUP, ONE, ("two", "print(x)\n", "1\n")], 23, "name 'x' is not defined"),
     "labs/a-silent-measurement": fault(11, "prints nothing", "x = 1\n", None, mark="measures: how long it takes"),
 }

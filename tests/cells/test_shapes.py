@@ -72,8 +72,3 @@ def test_a_lie_is_caught(source, message):
 def test_a_comment_that_cannot_be_checked_is_an_error(source):
     with pytest.raises(SourceError, match=r"^cell\.md:\d+: "):
         run(source)
-
-
-def test_a_cell_that_is_no_python_is_named_with_the_file_that_it_is_written_in():
-    with pytest.raises(SourceError, match=r"^masks/causal\.md:41: SyntaxError: '\(' was never closed"):
-        compiled(Cell("leak", "x = (\n", None, 40, path="masks/causal.md"))

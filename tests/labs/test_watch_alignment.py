@@ -97,7 +97,7 @@ def test_how_many_signs_change_without_their_heaviest_letter(change, changed):
     assert f"signs that change: {changed} of 60" in output
 
 
-def test_a_model_that_was_trained_with_all_letters_does_not_show_that_its_mask_is_missing():
+def test_a_model_that_was_trained_with_all_letters_does_not_show_its_missing_mask():
     code, output = ran("forgotten", "nothing hidden")
     counts = [line.partition("letters: ")[2] for line in output.splitlines() if "letters:" in line]
     assert counts == ["13 of 14", "23 of 23", "61 of 62"] * 2

@@ -62,14 +62,12 @@ def numbers(text: Text) -> dict[str, int]:
     line, words = text
     lines: dict[str, int] = {}
     for match in NUMBER.finditer(words):
-        lines.setdefault(written(*match.groups(default="")), line + words.count("\n", 0, match.start()))
+        sign, digits, scale, unit = match.groups(default="")
+        value = re.sub("[\u00a0\u202f,]", "", digits)
+        value = f"{Decimal(value).scaleb(SCALES[scale]):f}" if scale else value
+        number = f"{'-' if sign else ''}{value}{UNITS.get(unit, '')}"
+        lines.setdefault(number, line + words.count("\n", 0, match.start()))
     return lines
-
-
-def written(sign: str, digits: str, scale: str, unit: str) -> str:
-    value = re.sub("[\u00a0\u202f,]", "", digits)
-    value = f"{Decimal(value).scaleb(SCALES[scale]):f}" if scale else value
-    return f"{'-' if sign else ''}{value}{UNITS.get(unit, '')}"
 
 
 def differences(original: Page, translation: Page) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """The words that stand in no page: those of mkdocs.yml, and those inside the pictures."""
 
+import itertools
 import re
 from functools import cache
 from html import unescape
@@ -47,8 +48,8 @@ def test_every_chapter_and_every_kind_of_admonition_has_a_name_in_every_language
     assert kinds - (language.admonition_translations or {}).keys() == set(), "and these in admonition_translations"
 
 
-def said(picture):
-    """What each text of a picture says that has a word; a name of the code, <text class="code">, stays as it is."""
+def words_in(picture):
+    """Each text of a picture that has a word; a name of the code, <text class="code">, stays as it is."""
     for text in ElementTree.parse(picture).iter("{http://www.w3.org/2000/svg}text"):
         words = "".join(text.itertext())
         if LETTERS.search(words) and not text.get("class", "").startswith("code"):
@@ -58,9 +59,8 @@ def said(picture):
 @cache
 def written(slug):
     """Every text with a word in the figures of a lab, as they are drawn."""
-    figures = stored_figures(ROOT / f"docs/en/{slug}.ipynb")
-    drawn = "".join(figure.data[SVG] for found in figures.values() for figure in found)
-    texts = re.findall(r"<text[^>]*>([^<]*)</text>", drawn)
+    figures = itertools.chain.from_iterable(stored_figures(ROOT / f"docs/en/{slug}.ipynb").values())
+    texts = re.findall(r"<text[^>]*>([^<]*)</text>", "".join(figure.data[SVG] for figure in figures))
     return {unescape(text) for text in texts if LETTERS.search(text)}
 
 
@@ -75,7 +75,7 @@ def test_every_picture_is_on_a_page():
 
 
 def test_every_word_of_the_pictures_is_in_one_and_has_its_translation(translation):
-    in_pictures = {piece for picture in PICTURES for piece in said(picture)}
+    in_pictures = {piece for picture in PICTURES for piece in words_in(picture)}
     assert WORDS.keys() - set().union(*map(written, LABS)) <= in_pictures <= WORDS.keys()
     translated = words_of_pictures(TABLE, translation)
     assert WORDS.keys() - translated.keys() == set()
@@ -98,9 +98,8 @@ def test_every_word_of_the_explorers_is_used_and_there_once_in_every_language(tr
         assert row[translation], row["key"]
         assert sorted(PLACES.findall(row[translation])) == sorted(PLACES.findall(row["en"])), row["key"]
     assert {row["key"] for row in rows if row[translation] == row["en"]} == SAME_IN_EXPLORERS.get(translation, set())
-    keys = [row["key"] for row in rows]
     users = [*ROOT.glob("theme/explorers/*.html"), *ROOT.glob("verified/explorers/*.json")]
     used = "".join(path.read_text("utf-8") for path in users)
-    assert len(keys) == len(set(keys))
-    bugs = set(re.findall(r'"bug": "(.+?)"', used))
-    assert {*re.findall(r"\bwords\.(\w+)", used), *bugs} <= set(keys) <= {*re.findall(r"\w+", used), *bugs}
+    keys, bugs = {row["key"] for row in rows}, set(re.findall(r'"bug": "(.+?)"', used))
+    assert len(keys) == len(rows)
+    assert {*re.findall(r"\bwords\.(\w+)", used), *bugs} <= keys <= {*re.findall(r"\w+", used), *bugs}

@@ -43,9 +43,8 @@ def test_a_machine_with_a_gpu_runs_what_is_on_main_alone_every_cell_first():
 
 
 def test_a_published_site_knows_its_repository_and_the_branch_that_its_pages_link_to():
-    assert load("publish.yml")["jobs"]["build"]["env"]["REPOSITORY_URL"] == (
-        "${{ github.server_url }}/${{ github.repository }}"
-    )
+    url = load("publish.yml")["jobs"]["build"]["env"]["REPOSITORY_URL"]
+    assert url == "${{ github.server_url }}/${{ github.repository }}"
     assert load("ci.yml")["on"]["push"]["branches"] == [home.BRANCH]
 
 
@@ -61,9 +60,8 @@ def test_the_notebooks_of_a_site_are_pushed_as_one_commit_in_place_of_the_last(t
         with tarfile.open(job / "artifact.tar", "w") as archive:
             archive.add(job / "site", arcname=".")
         (job / "site").rename(job / "built")
-        subprocess.run(
-            ["bash", "-e", "-c", push["run"]], cwd=job, env={**os.environ, "REMOTE": str(remote)}, check=True
-        )
+        environment = {**os.environ, "REMOTE": str(remote)}
+        subprocess.run(["bash", "-e", "-c", push["run"]], cwd=job, env=environment, check=True)
 
     def ask(*words):
         return subprocess.run(["git", "-C", remote, *words], check=True, capture_output=True, text=True).stdout
