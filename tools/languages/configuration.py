@@ -1,8 +1,8 @@
 """What mkdocs.yml says of languages and pages: it is the only list of either."""
 
 import functools
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,9 @@ Loader.add_multi_constructor("tag:yaml.org,2002:python/name:", lambda loader, na
 
 @dataclass(frozen=True)
 class Configuration:
-    """The settings of each language, English first, and the files of the nav in order, such as `masks/padding.md`."""
+    """The languages, English first, the files of the nav in order, such as `masks/padding.md`, and its chapters."""
 
-    languages: Mapping[str, Mapping[str, Any]] = field(hash=False)
+    languages: tuple[str, ...]
     files: tuple[str, ...]
     chapters: tuple[str, ...]
 
@@ -47,7 +47,7 @@ def read(path: Path = Path("mkdocs.yml")) -> Configuration:
 def parse(text: str) -> Configuration:
     settings = yaml.load(text, Loader)
     [i18n] = [plugin["i18n"] for plugin in settings["plugins"] if isinstance(plugin, dict) and "i18n" in plugin]
-    languages = {language["locale"]: language for language in i18n["languages"]}
+    languages = tuple(language["locale"] for language in i18n["languages"])
     chapters = (name for item in settings["nav"] if isinstance(item, dict) for name in item)
     return Configuration(languages, tuple(files_of(settings["nav"])), tuple(chapters))
 
