@@ -331,5 +331,5 @@ def test_the_markdown_of_a_page_has_its_cells_and_outputs_and_whole_addresses(tm
 
 
 def test_a_finished_page_has_no_indents_but_those_of_its_code():
-    page = "</head>\n  <body>\n\n    <pre>if x:\n    y\n</pre>\n    <p>"
-    assert without_indents(page) == "</head>\n<body>\n<pre>if x:\n    y\n</pre>\n<p>"
+    page = '</head>\n  <body>\n\n    <pre>if x:\n    y\n</pre>\n    <p data-code="if x:\n    y">'
+    assert without_indents(page) == '</head>\n<body>\n<pre>if x:\n    y\n</pre>\n<p data-code="if x:\n    y">'
