@@ -96,6 +96,9 @@ class Tab:
         """Wait until the page has announced some words, since it was opened or heard the last time."""
         self.page.wait_for_function("words => heard.includes(words) && heard.splice(0)", arg=words)
 
+    def clipboard(self):
+        return self.page.evaluate("navigator.clipboard.readText()")
+
     def unfold(self):
         """Open every folded block at once."""
         self.page.locator("article details > summary").evaluate_all("parts => parts.forEach(part => part.click())")

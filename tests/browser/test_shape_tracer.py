@@ -42,9 +42,9 @@ TRACED = """states => {
 
 @every_page
 def test_each_line_has_the_shapes_and_errors_of_torch_and_a_box_comes_as_drawn_later(tab, code):
-    found, sent, drawn = tab.open(address(code, "zh")).evaluate(TRACED, [case["state"] for case in cases(code)])
+    traced, sent, drawn = tab.open(address(code, "zh")).evaluate(TRACED, [case["state"] for case in cases(code)])
     assert sent == drawn
-    for case, rows in zip(cases(code), found, strict=True):
+    for case, rows in zip(cases(code), traced, strict=True):
         lines = [line for line, _ in written(case["state"])]
         steps = [step if ") " in step else "" for step in case["steps"]] + [""] * (len(lines) - len(case["steps"]))
         errors = [""] * len(lines)
@@ -52,16 +52,6 @@ def test_each_line_has_the_shapes_and_errors_of_torch_and_a_box_comes_as_drawn_l
             steps[len(case["steps"]) - 1] = case["steps"][-1]
         errors[len(case["steps"]) - 1] = case["error"]
         assert rows == [list(row) for row in zip(lines, steps, errors)], case["state"]
-
-
-def test_a_box_has_a_rectangle_for_each_head_an_edge_for_each_item_and_true_letters(tab):
-    opened = tab.open(address("shapes", "en", sizes=3))
-    row = opened.locator("#shape-tracer tbody tr").nth(4)
-    count = "paths => paths.map(path => path.getAttribute('d').split('M').length - 1)"
-    assert row.locator("path").evaluate_all(count) == [12, 4]
-    expect(row.locator("span")).to_have_text("(B 4, H 4, T 4, D 5)")
-    opened = tab.open(address("shapes", "en", line="2.1", sizes=1))
-    expect(opened.locator("#shape-tracer tr.changed td span")).to_have_text("(E 3, 20)")
 
 
 ERROR = "RuntimeError: shape '[2, 6, 3, 5]' is invalid for input of size 240"
@@ -78,6 +68,7 @@ def test_a_line_is_replaced_by_mouse_and_keyboard_and_shared_by_its_address(tab)
     expect(status).to_have_text(said["raised"].format(step=4, message=ERROR))
     expect(tracer.get_by_role("row").filter(has_text="queries = ").locator("strong")).to_have_text(ERROR)
     expect(tracer.locator("tr.changed th")).to_have_text("matrix = torch.randn(3, 20)")
+    expect(tracer.locator("tr.changed td span")).to_have_text("(E 3, 20)")
     tab.ends_at("#shape-tracer?sizes=1&line=2.1")
     open_again(opened)
     expect(status).to_have_text(said["raised"].format(step=4, message=ERROR))
@@ -87,47 +78,24 @@ def test_a_line_is_replaced_by_mouse_and_keyboard_and_shared_by_its_address(tab)
     tab.ends_at("#shape-tracer")
 
 
-# Where the controls end, and where the step that fails stands.
-PLACES = """tracer => [tracer.querySelector(".bar"), tracer.querySelector("tr:has(strong:not(:empty))")].map(part => {
-    const { top, bottom } = part.getBoundingClientRect()
-    return [top, bottom]
-})"""
-
-
 def test_on_a_phone_the_controls_stay_and_the_step_that_fails_comes_into_view(phone):
     phone.page.emulate_media(reduced_motion="reduce")
     opened = phone.open(site.Page("it", PAGES["cross-attention"]).path)
     tracer, said = opened.locator("#shape-tracer"), words("it")
     rows, line = tracer.locator("tbody tr:not(.fold)"), tracer.get_by_label(said["line"])
-    expect(rows.locator("visible=true")).to_have_count(16)
     rows.last.evaluate("row => row.scrollIntoView({ block: 'end' })")
-    expect(line).to_be_in_viewport()
+    expect(line).to_be_in_viewport(ratio=1)
     line.select_option("scores = queries @ keys / D**0.5")
     expect(tracer.locator(".fold")).to_have_text([said["same"].format(steps=10), said["unrun"].format(steps=5)])
     expect(rows.locator("visible=true")).to_have_count(1)
-    (_, under), (top, bottom) = tracer.evaluate(PLACES)
-    header = opened.locator(".md-header").bounding_box()["height"]
-    assert header <= under <= top + 1
-    assert bottom <= 844
+    expect(rows.locator("visible=true")).to_be_in_viewport(ratio=1)
+    controls, failed = (tracer.locator(part).bounding_box() for part in (".bar", "tr:has(strong:not(:empty))"))
+    assert controls["y"] + controls["height"] <= failed["y"] + 1
     same, unrun = tracer.locator(".fold button").all()
     same.tap()
     expect(rows.locator("visible=true")).to_have_count(11)
-    expect(same).to_have_attribute("aria-expanded", "true")
-    unrun.focus()
-    opened.keyboard.press("Enter")
+    unrun.press("Enter")
     expect(rows.locator("visible=true")).to_have_count(16)
+    expect(unrun).to_have_attribute("aria-expanded", "true")
     same.tap()
     expect(rows.locator("visible=true")).to_have_count(6)
-
-
-def test_the_step_that_fails_comes_smoothly_but_for_those_who_want_it_still(tab):
-    opened = tab.open(address("many-heads", "zh"))
-    opened.evaluate("""() => {
-        window.moves = []
-        HTMLTableRowElement.prototype.scrollIntoView = how => moves.push(how.behavior)
-    }""")
-    for motion in ("no-preference", "reduce"):
-        opened.emulate_media(reduced_motion=motion)
-        opened.locator("#shape-tracer [name=sizes]").select_option("1")
-        opened.locator("#shape-tracer [data-reset]").click()
-    assert opened.evaluate("moves") == ["smooth", "auto"]
