@@ -17,6 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 from bs4 import BeautifulSoup
 from playwright.sync_api import sync_playwright
+from selectolax.lexbor import LexborHTMLParser
 
 from tests.browser import machine
 from tests.configuration import LANGUAGES, ROOT, page_file
@@ -27,15 +28,7 @@ SITE_URL = "https://example.org/attention/"
 REPOSITORY_URL = "https://github.com/example/attention"
 PREFIX = urlsplit(SITE_URL).path  # below a path, a link from the root would break
 PARTS = re.compile(r"<(pre|math)\b.*?</\1>", re.S)
-QUIET = [
-    "--no-sandbox",  # containers run as root
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
+QUIET = ["gpu", "quic", "background-networking", "component-update", "sync"]
 
 
 @dataclass(frozen=True)
@@ -98,6 +91,12 @@ def build(folder, root=ROOT, **environment):
 
 
 @functools.cache
+def html(folder, page):
+    """The HTML of a page of a built site, read once for all tests; none may change it."""
+    return LexborHTMLParser((folder / page.path / "index.html").read_text("utf-8"))
+
+
+@functools.cache
 def soup(folder, page):
     """The HTML of a page of a built site, read once for all tests, code and formulas as text; none may change it."""
     html = (folder / page.path / "index.html").read_text("utf-8")
@@ -131,9 +130,8 @@ class Server:
 
 
 @contextlib.contextmanager
-def serve(folder, headers=None):
-    """Serve a built site at a free port, below `PREFIX`, with gzip, as GitHub Pages does; `headers` come on top."""
-    headers = {"Cache-Control": "max-age=600", **(headers or {})}
+def serve(folder):
+    """Serve a built site at a free port, below `PREFIX`, with gzip, as GitHub Pages does."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -143,11 +141,10 @@ def serve(folder, headers=None):
             body = compressed(path.read_bytes())
             server.visits.append(Visit(self.path, status, len(body)))
             self.send_response(status)
+            self.send_header("Cache-Control", "max-age=600")
             self.send_header("Content-Type", mimetypes.guess_type(path)[0] or "application/octet-stream")
             self.send_header("Content-Encoding", "gzip")
             self.send_header("Content-Length", str(len(body)))
-            for header in headers.items():
-                self.send_header(*header)
             self.end_headers()
             with contextlib.suppress(ConnectionError):  # the browser left the page
                 self.wfile.write(body)
@@ -177,6 +174,7 @@ def find(folder, path):
 @contextlib.contextmanager
 def browser():
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=machine.browser(), args=QUIET)
+        options = ["--no-first-run", "--no-sandbox", *(f"--disable-{name}" for name in QUIET)]  # containers run as root
+        chromium = playwright.chromium.launch(executable_path=machine.browser(), args=options)
         yield chromium
         chromium.close()

@@ -50,20 +50,13 @@ def test_a_copy_has_its_styles_fonts_colours_and_programs(tab):
     page = site.Page("it", "foundations/causal")
     opened = tab.open(f"{page.path}index.html", quiet=True)
     assert opened.evaluate("[...document.fonts].some(font => font.status === 'loaded')")
-    paper = "getComputedStyle(document.body).backgroundColor"
-    light = opened.evaluate(paper)
-    opened.locator(".colours").click(click_count=2)
-    assert opened.evaluate(paper) != light
     assert tab.copy(0).split() == program(page.cells, page.cells[0]).split()
     opened.locator("a.term").first.hover()
     expect(opened.get_by_role("tooltip")).to_be_visible()
 
 
-def test_a_copy_has_its_explorers_and_traces_shapes(tab):
+def test_a_copy_has_its_explorers(tab):
     opened = tab.open("it/foundations/scale/index.html#one-query?temperature=-1")
-    opened.get_by_label("q x").focus()
-    opened.keyboard.press("ArrowUp")
+    opened.get_by_label("q x").press("ArrowUp")
     expect(opened.locator(".controls [type=range] + span").first).to_have_text("0.5000")
     opened.wait_for_url("**/scale/index.html#one-query?temperature=-1&qx=1.6")
-    tab.open("zh/foundations/many-heads/index.html#shape-tracer?sizes=1")
-    expect(opened.locator("#shape-tracer tr.stopped strong").first).to_have_text("ValueError: 4 heads cannot share 6")

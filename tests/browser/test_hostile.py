@@ -2,7 +2,6 @@
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 
@@ -63,16 +62,6 @@ def test_every_place_shows_the_title_to_the_letter_and_no_script_runs(hostile, c
         assert CHAPTER in opened.locator("h2").all_inner_texts()
         tab.open("verified/")
         assert TITLE in opened.locator(".verified th").all_inner_texts()
-
-
-def test_a_page_grows_with_the_title_alone_of_a_page_of_another_chapter(hostile, built):
-    slug = "foundations/softmax"
-    html = (hostile / slug / "index.html").read_text("utf-8")
-    assert html.count("hostile") == html.count('<li><a href="../../hostile/">') == 1
-    loaded = set(re.findall(r'(?:href|src)="((?:\.\./)+[^"]*\.(?:css|js|woff2|svg))"', html))
-    assert {Path(name).suffix for name in loaded} == {".css", ".js", ".woff2", ".svg"}
-    paths = [Path(slug, name) for name in sorted(loaded)]
-    assert [path for path in paths if (hostile / path).read_bytes() != (built / path).read_bytes()] == []
 
 
 def test_what_machines_read_has_the_title_and_the_cells_to_the_letter(hostile):

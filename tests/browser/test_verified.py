@@ -69,17 +69,15 @@ def test_a_badge_counts_down_and_goes_when_cells_change(half_verified, language)
     causal, cross = COUNTS[CAUSAL], COUNTS[CROSS]
     both = [badge(causal, causal + 2), badge(1, causal + 2, "CUDA")]
     for slug, said in {CAUSAL: both, CROSS: [badge(cross - 1, cross)], AVERAGE: [], "index": []}.items():
-        badges = site.soup(half_verified, site.Page(language, slug)).select(".facts__verified")
-        assert [badge.get_text().split() for badge in badges] == [badge.split() for badge in said], slug
+        badges = site.html(half_verified, site.Page(language, slug)).css(".facts__verified")
+        assert [badge.text().split() for badge in badges] == [badge.split() for badge in said], slug
 
 
 @every_language
 def test_a_cell_that_needs_a_device_says_where_it_ran_or_that_it_did_not(half_verified, language):
     page = site.Page(language, CAUSAL)
     ran, waits = text(language, "ran_on").format(name=NAME, **FACTS), text(language, "not_run").format(device="CUDA")
-    sentences = site.soup(half_verified, page).select(".ran-on")
-    found = {said.get_text(): said.find_previous(class_="language-python").get_text().strip() for said in sentences}
-    assert found == {ran: "print(1)", waits: "print(2)"}
+    assert [one.text() for one in site.html(half_verified, page).css(".ran-on")] == [ran, waits]
     both = f"```python\nprint(1)\n```\n\n```text\n1\n```\n\n{ran}\n\n```python\nprint(2)\n```\n\n{waits}\n"
     assert (half_verified / page.path / "index.md").read_text("utf-8").endswith(both)
     notebook = json.loads((half_verified / page.path / "causal.ipynb").read_text("utf-8"))
@@ -89,8 +87,8 @@ def test_a_cell_that_needs_a_device_says_where_it_ran_or_that_it_did_not(half_ve
 @every_language
 def test_the_list_of_all_pages_counts_what_holds_on_each_device(half_verified, language):
     page = site.Page(language, "verified")
-    html, said = site.soup(half_verified, page), text(language, "share")
-    rows = {row.th.get_text(): [count.contents[0].strip() for count in row("td")] for row in html.select("table tr")}
+    table, said = site.html(half_verified, page).css("table tr"), text(language, "share")
+    rows = {row.css_first("th").text(): [count.child.text().strip() for count in row.css("td")] for row in table}
     counts = COUNTS | {CAUSAL: COUNTS[CAUSAL] + 2}
     verified = {CAUSAL: (COUNTS[CAUSAL], 1), CROSS: (COUNTS[CROSS] - 1, 0), AVERAGE: (0, 0)}
     for slug, numbers in verified.items():
@@ -108,22 +106,22 @@ def test_the_list_of_all_pages_counts_what_holds_on_each_device(half_verified, l
 def test_a_page_names_the_sections_that_are_older_than_the_english(half_verified, built):
     page = site.Page("it", CROSS)
     title, probe = (read(page.source).sections[name].title for name in ("top", "probe"))
-    note = site.soup(half_verified, page).select_one(".behind")
-    assert note.get_text().strip().startswith(text("it", "behind"))
-    links = [(link["href"], link.get_text()) for link in note("a")]
+    note = site.html(half_verified, page).css_first(".behind")
+    assert note.text().strip().startswith(text("it", "behind"))
+    links = [(link.attributes["href"], link.text()) for link in note.css("a")]
     assert [words for _, words in links] == [title, probe, text("it", "original")]
     assert [href for href, _ in links[1:]] == ["#probe", "../../../cross/cross-attention/"]
     shown = (half_verified / page.path / "index.md").read_text("utf-8")
     assert shown.startswith(f"# {title}\n\n{text('it', 'behind')} [{title}](")
-    assert not site.soup(built, page).select(".behind")
+    assert not site.html(built, page).css(".behind")
 
 
 def test_a_page_that_is_not_translated_shows_the_english_and_says_so(half_verified):
     page, english = site.Page("zh", "foundations/softmax"), site.Page("en", "foundations/softmax")
-    shown, original = (site.soup(half_verified, one).article for one in (page, english))
-    assert shown.select_one(".behind").get_text().strip() == text("zh", "untranslated")
-    assert shown.h1["lang"] == "en"
-    words = [part.get_text() for part in shown.select("div[lang=en] :is(p:not(.legend), h2)")]
-    assert words == [part.get_text() for part in original.select("p:not(.legend, .facts *), h2")]
+    shown, original = (site.html(half_verified, one).css_first("article") for one in (page, english))
+    assert shown.css_first(".behind").text().strip() == text("zh", "untranslated")
+    assert shown.css_first("h1").attributes["lang"] == "en"
+    words = [part.text() for part in shown.css("div[lang=en] :is(p:not(.legend), h2)")]
+    assert words == [part.text() for part in original.css("p:not(.legend, .facts *), h2")]
     markdown = (half_verified / page.path / "index.md").read_text("utf-8")
     assert markdown.startswith(f"# {read(english.source).title}\n\n{text('zh', 'untranslated')}\n\n")
