@@ -1,12 +1,16 @@
 """What every page owes its reader. Each is opened once, the languages in turn; on a phone in every language."""
 
 import functools
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 
 from tests.browser import site
 from tests.browser.conftest import open_tab
+from tools.cells.compare import same
 from tools.cells.source import program, read_cells
 from tools.languages.markdown import read
 from tools.languages.translations import parts
@@ -99,13 +103,6 @@ def test_a_first_visit_is_light_and_whole_asks_its_own_host_alone_and_moves_noth
 
 
 @every_page
-def test_the_font_of_formulas_is_asked_for_once_and_before_the_styles_are_read(visit):
-    asked = "performance.getEntriesByType('resource').filter(({ name }) => name.includes('woff'))"
-    formulas = visit.page.locator("article math").count()
-    assert visit.page.evaluate(f"{asked}.map(entry => entry.initiatorType)") == (["link"] if formulas else [])
-
-
-@every_page
 def test_a_page_says_its_language_its_one_title_and_its_description(visit):
     source = read(visit.subject.source)
     assert visit.page.evaluate("document.documentElement.lang") == visit.subject.language
@@ -142,6 +139,18 @@ def test_every_copy_button_copies_the_whole_program_of_its_cell(visit):
         assert visit.copy(number) == program(cells, cell), cell.name
 
 
+def test_a_copied_program_prints_in_a_fresh_python_what_the_page_shows(tab, tmp_path):
+    """The last cell that prints, a folded solution; the runner proves it of every program, by what all buttons copy."""
+    tab.open("it/masks/padding/")
+    cells = tab.page.locator(CODE)
+    last = cells.evaluate_all("cells => cells.findLastIndex(cell => cell.nextElementSibling?.matches('.output'))")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": ""}
+    pipes = {"input": tab.copy(last), "capture_output": True, "encoding": "utf-8"}
+    run = subprocess.run([sys.executable, "-"], cwd=tmp_path, env=environment, **pipes)
+    assert run.returncode == 0, run.stderr
+    assert same(cells.nth(last).evaluate("cell => cell.nextElementSibling.textContent"), run.stdout)
+
+
 @every_page_with_cells
 def test_on_paper_nothing_reaches_beyond_the_margins_and_79_columns_of_code_fit(visit):
     """The last thing that is done with a visit."""
@@ -172,20 +181,6 @@ def test_nothing_moves_by_itself_on_a_phone_nor_is_wider_than_it(phone, page):
     phone.unfold()
     assert (opened.evaluate(TOO_WIDE), opened.evaluate(CUT)) == ([], [])
     assert (opened.evaluate(UNREADABLE), opened.evaluate(MISSED)) == ([], [])
-
-
-def test_a_printed_page_is_full_and_has_the_addresses_of_its_links(tab):
-    tab.page.set_viewport_size(A4)
-    tab.page.emulate_media(media="print")
-    opened = tab.open("it/practice/museum/")
-    opened.evaluate("dispatchEvent(new Event('beforeprint'))")
-    full = opened.evaluate("document.documentElement.scrollHeight") / 956  # the height of A4 between margins of 22 mm
-    printed = opened.pdf(prefer_css_page_size=True, format="A4")
-    assert max(map(int, re.findall(rb"/Count (\d+)", printed))) <= full * 1.08 + 1
-    shown = "link => getComputedStyle(link, '::after').content"
-    thread = opened.locator("article a[href^='https://github.com/']").first
-    assert thread.get_attribute("href") in thread.evaluate(shown)
-    assert opened.locator("article a[href^='..']").first.evaluate(shown) == "none"
 
 
 # --- one page of many -----------------------------------------------------------------------------
