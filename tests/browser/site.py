@@ -6,7 +6,6 @@ import gzip
 import http.server
 import mimetypes
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -15,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from bs4 import BeautifulSoup
 from playwright.sync_api import sync_playwright
 from selectolax.lexbor import LexborHTMLParser
 
@@ -27,7 +25,6 @@ from tools.cells.source import resolve
 SITE_URL = "https://example.org/attention/"
 REPOSITORY_URL = "https://github.com/example/attention"
 PREFIX = urlsplit(SITE_URL).path  # below a path, a link from the root would break
-PARTS = re.compile(r"<(pre|math)\b.*?</\1>", re.S)
 QUIET = ["gpu", "quic", "background-networking", "component-update", "sync"]
 
 
@@ -94,14 +91,6 @@ def build(folder, root=ROOT, **environment):
 def html(folder, page):
     """The HTML of a page of a built site, read once for all tests; none may change it."""
     return LexborHTMLParser((folder / page.path / "index.html").read_text("utf-8"))
-
-
-@functools.cache
-def soup(folder, page):
-    """The HTML of a page of a built site, read once for all tests, code and formulas as text; none may change it."""
-    html = (folder / page.path / "index.html").read_text("utf-8")
-    plain = PARTS.sub(lambda part: re.sub("</?(?!pre|code|math)[^>]*>", "", part[0]), html)  # half of all tags
-    return BeautifulSoup(plain, "html.parser")
 
 
 def copy_project(folder):

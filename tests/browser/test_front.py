@@ -18,18 +18,6 @@ ENDS = """() => [...new Set(document.querySelector('.attention').getAnimations({
     .map(animation => Math.round(animation.effect.getComputedTiming().endTime)))]"""
 
 
-# The opening of the picture: each turn that can be seen, and what its arcs lack to be drawn whole.
-OPENING = """() => {
-    for (const animation of document.querySelector(".attention").getAnimations({subtree: true}))
-        Object.assign(animation, {currentTime: 0}).pause()
-    return [...document.querySelectorAll(".turn")].flatMap((turn, i) => +getComputedStyle(turn).opacity
-        ? [[i, ...[...turn.querySelectorAll("path")].map(path => parseFloat(getComputedStyle(path).strokeDashoffset))]]
-        : [])
-}"""
-FAMILIES = "[...new Set([...document.querySelectorAll('body, body *')].map(one => getComputedStyle(one).fontFamily))]"
-FAMILY = "one => getComputedStyle(one).fontFamily"
-
-
 # --- ways in --------------------------------------------------------------------------------------
 
 
@@ -55,26 +43,14 @@ def test_under_the_lead_a_reader_starts_to_learn_asks_for_a_bug_or_paints_a_mask
     expect(opened.locator("#mask-painter")).to_be_in_viewport()
 
 
-def test_without_scripts_a_finger_that_looks_for_a_bug_is_led_to_the_questions(chromium, server):
-    context = chromium.new_context(
-        java_script_enabled=False, has_touch=True, viewport={"width": 390, "height": 800}, reduced_motion="reduce"
-    )
-    opened, words = context.new_page(), site.LANGUAGES["it"].extra["text"]["doors"]
-    opened.goto(f"{server.url}it/")
+def test_without_scripts_who_looks_for_a_bug_is_led_to_the_questions(bare):
+    bare.page.set_viewport_size({"width": 390, "height": 800})
+    opened, words = bare.open("it/"), site.LANGUAGES["it"].extra["text"]["doors"]
     doors = opened.locator(".doors")
     expect(doors).to_be_in_viewport(ratio=1)
     expect(doors.get_by_role("textbox")).to_be_hidden()
-    doors.get_by_role("link", name=words["bug"]).tap()
+    doors.get_by_role("link", name=words["bug"]).click()
     expect(opened.locator("#pages")).to_be_in_viewport()
-    context.close()
-
-
-@pytest.mark.parametrize("path", ["it/", "zh/foundations/softmax/", "labs/see-the-masks/"])
-def test_words_are_of_one_family_and_code_is_of_another(tab, path):
-    opened = tab.open(path)
-    known = {opened.locator(one).first.evaluate(FAMILY) for one in ("h1", "article code")}
-    assert len(known) == 2
-    assert {*opened.evaluate(FAMILIES)} - {"Mathematics, math", "math"} == known
 
 
 # --- one query attending --------------------------------------------------------------------------
@@ -83,17 +59,19 @@ def test_words_are_of_one_family_and_code_is_of_another(tab, path):
 def test_the_picture_shows_the_printed_weights_as_numbers_as_arcs_and_as_shares_of_a_bar(built):
     [cell] = [cell for cell in site.Page("en", "foundations/causal").cells if cell.name == "weights"]
     printed = re.findall(r"\d\.\d{4}", cell.output)
-    figure = site.soup(built, site.Page("it", "index")).figure
-    turns, words = figure.select(".turn"), [label.get_text() for label in figure("label")]
+    figure = site.html(built, site.Page("it", "index")).css_first("figure")
+    turns, words = figure.css(".turn"), [label.text() for label in figure.css("label")]
     assert f'words = "{" ".join(words)}"' in (site.ROOT / "snippets/foundations/weighted-average.md").read_text("utf-8")
     for number, turn in enumerate(turns):
         row = printed[number * len(turns) : (number + 1) * len(turns)]
         total = printed[len(turns) ** 2 + number]
-        assert [number.get_text() for number in turn("text")] == [*row, f"= {total}"]
+        assert [number.text() for number in turn.css("text")] == [*row, f"= {total}"]
         weights = [float(weight) for weight in row if float(weight)]
-        assert [float(arc["stroke-width"]) / 14 for arc in turn("path")] == pytest.approx(weights, abs=0.005)
-        *shares, _ = turn("rect")  # the last underlines the query
-        assert [(float(share["width"]) + 1) / 440 for share in shares] == pytest.approx(weights, abs=0.001)
+        arcs = [float(arc.attributes["stroke-width"]) / 14 for arc in turn.css("path")]
+        assert arcs == pytest.approx(weights, abs=0.005)
+        *shares, _ = turn.css("rect")  # the last underlines the query
+        widths = [(float(share.attributes["width"]) + 1) / 440 for share in shares]
+        assert widths == pytest.approx(weights, abs=0.001)
 
 
 def test_the_picture_ends_by_itself_and_stops_at_the_token_that_a_reader_chooses(tab):
@@ -109,11 +87,6 @@ def test_the_picture_ends_by_itself_and_stops_at_the_token_that_a_reader_chooses
     assert (opened.evaluate(MOVES), opened.evaluate(SEEN)) == (0, [5])
 
 
-def test_the_picture_opens_whole_on_a_query_with_unlike_weights_before_it_and_zeros_behind(tab):
-    opened = tab.open("it/")
-    assert opened.evaluate(OPENING) == [[3, 0, 0, 0, 0]]
-
-
 @pytest.mark.parametrize("media", [{"reduced_motion": "reduce"}, {"media": "print"}], ids=str)
 def test_where_nothing_may_move_the_picture_stands(tab, media):
     tab.page.emulate_media(**media)
@@ -126,10 +99,11 @@ def test_where_nothing_may_move_the_picture_stands(tab, media):
 
 @pytest.mark.parametrize("language", site.LANGUAGES)
 def test_an_address_that_led_to_a_section_of_the_first_page_leads_to_a_link_to_it(built, language):
-    article = site.soup(built, site.Page(language, "index")).article
+    html = site.html(built, site.Page(language, "index"))
     names = ("promises", "reading", "teach", "references", "run", "translate")
-    assert {link["id"]: link["href"] for link in article.select("a[id]")} == {name: f"about/#{name}" for name in names}
-    assert article.select_one("#pages ~ p a")["href"] == "questions/"
+    moved = {link.id: link.attributes["href"] for link in html.css("article a[id]")}
+    assert moved == {name: f"about/#{name}" for name in names}
+    assert html.css_first("article #pages ~ p a").attributes["href"] == "questions/"
 
 
 @pytest.mark.parametrize("language", site.LANGUAGES)
@@ -140,8 +114,8 @@ def test_each_promise_says_what_was_counted_for_it(built, language):
     verified = sum(not cell.needs for cell in cells)
     written = {(cell.path, cell.name): cell for cell in cells}.values()  # a page may show the cells of another
     shapes, pages = sum(len(shape_comments(cell)) for cell in written), len(site.SLUGS)
-    promises = site.soup(built, page).article.select("#promises + ol > li")
-    counts = [[line.get_text() for line in promise("small")] for promise in promises]
+    promises = site.html(built, page).css("#promises + ol > li")
+    counts = [[line.text() for line in promise.css("small")] for promise in promises]
     assert counts[0][0] == said["cells"].format(verified=verified, cells=len(cells), device="CPU")
     if not (site.ROOT / "verified/cuda.json").exists():
         assert counts[0][1:] == [text(language, "no_gpu")]

@@ -5,7 +5,6 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import yaml
-from bs4 import BeautifulSoup
 from playwright.sync_api import expect
 
 from tests.browser import site
@@ -13,15 +12,13 @@ from tests.configuration import ROOT, text
 from tools.cells.source import SourceError
 from tools.site.home import refuse_unknown
 
-HOME = ".facts.home"
 COLAB = "https://colab.research.google.com/github/example/attention/blob/notebooks/"
 
 
 def hrefs(built, page, name):
     """The links of a list below the title of a page, or at its end, by their words."""
-    html = (built / page.path / "index.html").read_text("utf-8")
-    found = re.search(rf'<ul class="{name}".*?</ul>', html, re.S)  # read whole, 108 pages would take half a minute
-    return {link.text: link["href"] for link in BeautifulSoup(found[0] if found else "", "html.parser").select("a")}
+    links = site.html(built, page).css(f"ul[class='{name}'] a")
+    return {link.text(): link.attributes["href"] for link in links}
 
 
 def test_every_page_links_to_its_text_its_cells_a_report_that_names_it_and_its_notebook_in_colab(built):
@@ -39,21 +36,20 @@ def test_every_page_links_to_its_text_its_cells_a_report_that_names_it_and_its_n
         assert not colab or (built / colab.removeprefix(COLAB)).is_file(), "it lies on the branch as in the site"
 
 
-def test_a_finger_edits_and_reports_in_italian(chromium, server):
-    context = chromium.new_context(has_touch=True, is_mobile=True, viewport={"width": 390, "height": 800})
-    context.route(re.compile("^https:"), lambda route: route.fulfill(body="elsewhere"))
-    opened = context.new_page()
-    asked = []
-    opened.on("request", lambda request: asked.append(request.url))
-    for number, address in enumerate(("/edit/main/docs/it/masks/padding.md", "/issues/new?title=docs%2Fit%2Fmasks")):
-        opened.goto(f"{server.url}it/masks/padding/")
-        link = opened.locator(f"{HOME} a").nth(number)
-        assert link.bounding_box()["height"] >= 16
-        assert not any(url.startswith("https://") for url in asked), "before the link is touched"
-        link.tap()
-        opened.wait_for_url(f"{site.REPOSITORY_URL}{address}**")
-        asked.clear()
-    context.close()
+@pytest.mark.parametrize(
+    ("words", "address"),
+    [
+        (text("it", "edit"), f"{site.REPOSITORY_URL}/edit/main/docs/it/masks/padding.md"),
+        (text("it", "report"), f"{site.REPOSITORY_URL}/issues/new?title=docs%2Fit%2Fmasks**"),
+        (text("it", "colab"), f"{COLAB}it/masks/padding/padding.ipynb"),
+    ],
+)
+def test_a_finger_edits_reports_and_opens_the_notebook_in_colab(phone, words, address):
+    opened = phone.open("it/masks/padding/")
+    opened.context.route(re.compile("^https:"), lambda route: route.fulfill(body="elsewhere"))
+    opened.get_by_role("link", name=words, exact=True).tap()
+    opened.wait_for_url(address)
+    phone.faults.clear()  # it asked another host, when the link was touched
 
 
 def test_by_keyboard_a_reader_copies_how_to_cite_a_page(tab):
@@ -76,15 +72,6 @@ def test_by_keyboard_a_reader_copies_how_to_cite_a_page(tab):
     )
     opened.keyboard.press("Escape")
     expect(box).to_be_hidden()
-
-
-def test_a_mouse_opens_the_notebook_in_colab(tab):
-    opened = tab.open("foundations/causal/")
-    opened.context.route(re.compile("^https:"), lambda route: route.fulfill(body="elsewhere"))
-    opened.get_by_text("Open in Colab", exact=True).click()
-    opened.wait_for_url(f"{COLAB}foundations/causal/causal.ipynb")
-    assert re.fullmatch("asks another host: https://colab.*", tab.faults.pop(0))
-    tab.faults.clear()  # Chromium asks for an icon there, too
 
 
 @pytest.mark.parametrize("address", ["https://gitlab.com/a/b", "https://github.com/a", "https://github.com/a/b.git"])

@@ -19,15 +19,6 @@ def read(built, page):
     return v4.reads(made)
 
 
-def test_a_page_hands_out_its_notebook(tab, built):
-    page = site.Page("zh", "foundations/causal")
-    tab.open(page.path)
-    with tab.page.expect_download() as download:
-        tab.page.locator(".facts a[download]").click()
-    assert download.value.suggested_filename == "causal.ipynb"
-    assert download.value.path().read_bytes() == (built / page.path / "causal.ipynb").read_bytes()
-
-
 @every_notebook
 def test_a_page_links_its_notebook_and_says_its_whole_address(built, page):
     html, name = site.html(built, page), f"{page.slug.rpartition('/')[2]}.ipynb"

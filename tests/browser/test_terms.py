@@ -14,14 +14,15 @@ SAID = [term for term in read_glossary(site.ROOT / "languages/glossary.csv") if 
 
 def test_the_glossary_lists_each_term_with_its_sentence_and_its_page(built):
     for language in site.LANGUAGES:
-        found, wanted = {}, {}
-        for entry in site.soup(built, site.Page(language, "glossary")).select(".entry"):
-            [*said, link] = entry.p.contents
-            found[entry.h2["id"]] = "".join(part.get_text() for part in said).strip(), link["href"]
+        listed, wanted = {}, {}
+        for entry in site.html(built, site.Page(language, "glossary")).css(".entry"):
+            link = entry.css("p > a")[-1]
+            words = entry.css_first("p").text().removesuffix(link.text()).strip()
+            listed[entry.css_first("h2").id] = words, link.attributes["href"]
         for term in SAID:
             page, _, section = term.cells["where"].partition("#")
             wanted[term.id] = (term.says(language), f"../{page}/" + (f"#{section}" if section != "top" else ""))
-        assert found == wanted
+        assert listed == wanted
 
 
 def test_the_sentence_of_a_term_shows_for_pointer_and_keyboard_and_is_its_title(tab):
@@ -52,10 +53,6 @@ def test_a_tap_shows_the_sentence_of_a_term_and_a_second_tap_leads_to_the_glossa
     note = opened.get_by_role("tooltip")
     for leads in (term, opened.locator(".says").get_by_role("link", name=text("zh", "term"))):
         says = term.get_attribute("title")
-        term.tap()
-        expect(note).to_have_text(says)
-        opened.locator("h1").tap()
-        expect(note).to_be_hidden()
         other.tap()
         expect(note).not_to_have_text(says)
         term.tap()
@@ -71,11 +68,7 @@ def test_the_sentence_of_a_term_stays_inside_a_phone(phone):
     opened = phone.open("practice/capstone/")
     for term in opened.locator("p > a.term").all()[:6]:
         term.focus()
-        box = opened.locator(".says").bounding_box()
-        assert box["x"] >= 0
-        assert box["x"] + box["width"] <= 390
-        assert box["y"] >= 0
-        assert box["y"] + box["height"] <= 844
+        expect(opened.locator(".says")).to_be_in_viewport(ratio=1)
 
 
 @pytest.mark.parametrize(
@@ -101,15 +94,6 @@ def test_a_filter_leaves_the_entries_that_are_named_so_and_says_how_many(tab, pa
     opened.keyboard.press("Escape")
     expect(status).to_have_text("")
     expect(opened.locator(".entry:visible")).to_have_count(everything)
-
-
-def test_an_entry_that_the_filter_hides_is_shown_when_an_address_leads_to_it(tab):
-    opened = tab.open("glossary/")
-    opened.locator(".filter input").fill("rope")
-    entry = opened.locator(".entry h2[id=parameter]")
-    expect(entry).to_be_hidden()
-    opened.evaluate("location.hash = 'parameter'")
-    expect(entry).to_be_in_viewport()
 
 
 @pytest.mark.parametrize("page", [site.Page("zh", "glossary"), site.Page("it", "symbols")], ids=str)
