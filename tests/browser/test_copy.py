@@ -46,17 +46,14 @@ def test_a_copy_leads_from_page_to_page_and_language_to_language_and_has_no_sear
     opened.wait_for_url("**/zh/masks/combining/index.html")
 
 
-def test_a_copy_has_its_styles_fonts_colours_and_programs(tab):
+def test_a_copy_has_its_styles_fonts_programs_and_explorers(tab):
     page = site.Page("it", "foundations/causal")
     opened = tab.open(f"{page.path}index.html", quiet=True)
     assert opened.evaluate("[...document.fonts].some(font => font.status === 'loaded')")
     assert tab.copy(0).split() == program(page.cells, page.cells[0]).split()
     opened.locator("a.term").first.hover()
     expect(opened.get_by_role("tooltip")).to_be_visible()
-
-
-def test_a_copy_has_its_explorers(tab):
-    opened = tab.open("it/foundations/scale/index.html#one-query?temperature=-1")
+    tab.open("it/foundations/scale/index.html#one-query?temperature=-1")
     opened.get_by_label("q x").press("ArrowUp")
     expect(opened.locator(".controls [type=range] + span").first).to_have_text("0.5000")
     opened.wait_for_url("**/scale/index.html#one-query?temperature=-1&qx=1.6")

@@ -5,10 +5,8 @@ import re
 import nbformat
 import pytest
 from nbformat import v4
-from playwright.sync_api import expect
 
 from tests.browser import site
-from tests.configuration import text
 from tools.cells.source import read_cells
 
 every_notebook = pytest.mark.parametrize("page", site.PAGES_WITH_CELLS, ids=str)
@@ -26,20 +24,6 @@ def test_a_page_links_its_notebook_and_says_its_whole_address(built, page):
     assert html.css_first("#cloud code").text() == f"{site.SITE_URL}{page.path}{name}"
     words = site.LANGUAGES[page.language].extra["text"]
     assert [way.text() for way in html.css("#cloud li")] == list(words["cloud_ways"].values())
-
-
-def test_by_keyboard_a_reader_sees_how_to_open_a_notebook_and_copies_its_address(tab):
-    opened = tab.open("zh/foundations/causal/")
-    button, box = opened.locator("[popovertarget=cloud]"), opened.locator("#cloud")
-    button.press("Enter")
-    expect(box).to_be_visible()
-    opened.keyboard.press("Tab")
-    opened.keyboard.press("Enter")
-    tab.hears(text("zh", "address_copied"))
-    assert tab.clipboard() == box.locator("code").inner_text()
-    opened.keyboard.press("Escape")
-    expect(box).to_be_hidden()
-    expect(button).to_be_focused()
 
 
 @every_notebook

@@ -192,18 +192,6 @@ def test_words_that_no_page_has_are_named_in_the_language_of_the_page(tab):
     assert "没有" in none
 
 
-def test_by_keyboard_the_search_opens_and_escape_returns_the_focus(tab):
-    opened = tab.open("foundations/causal/")
-    button, dialog = opened.locator("[data-search-open]"), opened.locator("dialog.search")
-    button.focus()
-    opened.keyboard.press("Enter")
-    expect(dialog).to_be_visible()
-    expect(opened.locator(".search__query")).to_be_focused()
-    opened.keyboard.press("Escape")
-    expect(dialog).to_be_hidden()
-    expect(button).to_be_focused()
-
-
 def test_a_search_that_cannot_be_loaded_says_so_and_works_when_it_can(tab):
     tab.page.route("**/pagefind/pagefind.js*", lambda route: route.abort("internetdisconnected"))
     opened = tab.open("it/")
