@@ -314,7 +314,7 @@ GAPS = """explorer => [...explorer.querySelectorAll("tr")].flatMap(row => {
 
 
 @pytest.mark.parametrize("path", FITTING)
-def test_a_figure_fits_a_laptop_its_changing_parts_a_phone_and_its_numbers_any_screen(tab, path):
+def test_a_figure_fits_a_laptop_what_changes_a_phone_and_its_numbers_any_screen(tab, path):
     explorer = tab.open(path).locator(re.search(r"#[\w-]+", path)[0])
     header = tab.page.locator(".md-header").bounding_box()["height"]
     for width, height, parts in [(1280, 720, [explorer]), (390, 844, map(explorer.locator, FITTING[path]))]:

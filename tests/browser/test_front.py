@@ -56,7 +56,7 @@ def test_without_scripts_who_looks_for_a_bug_is_led_to_the_questions(bare):
 # --- one query attending --------------------------------------------------------------------------
 
 
-def test_the_picture_shows_the_printed_weights_as_numbers_as_arcs_and_as_shares_of_a_bar(built):
+def test_the_picture_shows_the_printed_weights_as_numbers_arcs_and_shares_of_a_bar(built):
     [cell] = [cell for cell in site.Page("en", "foundations/causal").cells if cell.name == "weights"]
     printed = re.findall(r"\d\.\d{4}", cell.output)
     figure = site.html(built, site.Page("it", "index")).css_first("figure")

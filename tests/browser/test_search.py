@@ -115,9 +115,7 @@ A_MARK_IS_SEEN = """() => [...CSS.highlights.get("found")].some(range => {
         ("zh/", "掩码 nan", "zh/masks/combining/#empty", {"掩码", "nan"}, None),
     ],
 )
-def test_enter_opens_what_answers_best_and_its_words_are_marked_until_a_click_or_escape(
-    tab, path, words, at, marks, fold
-):
+def test_enter_opens_what_answers_best_and_marks_its_words_until_a_click_or_escape(tab, path, words, at, marks, fold):
     opened = tab.open(path)
     search(opened, words)
     best = opened.locator(".search__results li:first-child .search__best")
@@ -159,7 +157,7 @@ def test_a_finger_opens_a_section(phone):
     expect(opened.locator(f"[id='{url.partition('#')[2]}']")).to_be_in_viewport()
 
 
-def test_each_page_is_shown_with_its_chapter_and_its_words_as_they_stand_and_lists_last(tab):
+def test_a_page_is_shown_with_its_chapter_its_words_as_they_stand_and_lists_last(tab):
     opened = tab.open("it/")
     search(opened, "masked_fill")
     chapters = opened.locator(".search__page small")

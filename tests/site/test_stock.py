@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 
-from bs4 import BeautifulSoup
+from selectolax.lexbor import LexborHTMLParser
 
 from tests.browser import site
 from tools.languages import configuration
@@ -31,8 +31,8 @@ def build(folder, **changes):
 def blocks(folder, page, prefix):
     """The blocks of code and output of a built page, and its figures."""
     html = (folder / prefix / page.path.removeprefix(prefix) / "index.html").read_text("utf-8")
-    soup = BeautifulSoup(html, "html.parser").article
-    return [block.get_text().strip("\n") for block in soup("pre")], soup.select(".jp-RenderedSVG > [src]")
+    article = LexborHTMLParser(html).css_first("article")
+    return [block.text().strip("\n") for block in article.css("pre")], article.css(".jp-RenderedSVG > [src]")
 
 
 def differences(page, shown):

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import markdown
 import nh3
-from bs4 import BeautifulSoup
+from selectolax.lexbor import LexborHTMLParser
 
 from tests.configuration import CONFIG, LANGUAGES, ROOT, flat, pages
 from tools.cells.source import INCLUDE
@@ -66,8 +66,8 @@ def foreign(html: str, allowed: dict) -> list[str]:
 
 
 def pieces(html: str) -> Counter:
-    elements = BeautifulSoup(html, "html.parser").find_all(True)
-    return Counter(f"<{element.name} {sorted(element.attrs.items())}>" for element in elements)
+    elements = LexborHTMLParser(html).css("*")
+    return Counter(f"<{element.tag} {sorted(element.attributes.items(), key=str)}>" for element in elements)
 
 
 def faults(page: Page) -> list[str]:
