@@ -153,7 +153,7 @@ def shows(name, code, output=None, mark=""):
 SHARED = shows("data", "x = 1 < 2")
 
 
-def test_a_cell_stands_with_its_name_and_output_and_a_block_of_the_page_stays_what_it_is(drawn):
+def test_a_cell_has_its_name_and_output_and_a_block_of_the_page_stays_what_it_is(drawn):
     page = 'Text:\n\n--8<-- "a/b.md:data"\n\n```text\na < b\n```\n\n??? tip\n\n    --8<-- "a/b.md:show"\n\n    Said.\n'
     html = drawn(page, [SHARED, shows("show", "if x:\n\n    print(x)", "a < b")])
     assert re.findall('<div class="([^ "]*)[^>]*?(?: (id|role)="(.*?)"|>)', html) == [
@@ -204,7 +204,7 @@ def test_a_cell_that_markdown_takes_for_code_is_named_with_its_line(drawn):
 LAB = '--8<-- "a/b.md:data"\n\n![A line.](#data)\n\n*Above.*\n\n![A\ndot.](#data)\n'
 
 
-def test_a_lab_shows_its_figures_where_it_describes_them_and_says_below_where_they_were_drawn(drawn):
+def test_a_lab_has_its_figures_where_it_describes_them_and_below_where_it_ran(drawn):
     figures = {"data": ["<svg><title>a line</title></svg>", r"<svg><title>\1</title></svg>"]}
     html = drawn(LAB, [SHARED], figures, {"data": "On 2026-11-20."})
     line, dot = (f'<div class="plot">{figure}</div>' for figure in figures["data"])

@@ -239,7 +239,7 @@ OTHER = [
 
 
 @pytest.mark.parametrize(("english", "chinese", "message"), [*((*pair, "") for pair in SAME), *OTHER])
-def test_another_number_is_named_with_its_line_and_other_words_around_the_same_are_none(english, chinese, message):
+def test_another_number_is_named_with_its_line_and_other_words_are_no_fault(english, chinese, message):
     pages = [parse(f"# A\n\n{text}\n", Path(f"{name}.md")) for name, text in (("en", english), ("zh", chinese))]
     sentences = "\n".join(differences(*pages))
     assert (message in sentences) if message else not sentences

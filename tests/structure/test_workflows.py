@@ -19,7 +19,7 @@ def load(name):
 
 
 @pytest.mark.parametrize("name", WORKFLOWS)
-def test_a_job_has_a_limit_the_rights_that_it_names_and_actions_named_by_their_commit(name):
+def test_a_job_has_a_limit_its_rights_by_name_and_actions_by_their_commit(name):
     workflow = load(name)
     used = re.findall(r"uses: (\S+)", WORKFLOWS[name].read_text("utf-8"))
     assert [action for action in used if not re.fullmatch(r"\./\S+|[\w./-]+@[0-9a-f]{40}", action)] == []
