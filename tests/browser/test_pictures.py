@@ -2,21 +2,18 @@
 
 import csv
 import re
-from pathlib import Path
 
 import pytest
 
 from tests.browser import site
 from tests.configuration import ROOT
 
-PICTURE = re.compile(r'((?:<p>(?=<svg class="picture)|<div class="plot">)<svg.*?</svg>)', re.S)
 FIGURE = re.compile(r"^!\[.*\]\(#", re.M)  # what a lab says of one
 
 # The texts of the pictures that are cut by the frame of their picture, and those that lie on another; the box around a
 # slanted text says nothing of what lies on it.
 MISPLACED = """pictures => {
-    document.querySelector("article").innerHTML =
-        pictures.map(picture => picture + (picture.startsWith("<p>") ? "</p>" : "</div>")).join("")
+    document.querySelector("article").innerHTML = pictures.join("")
     const slanted = text => /\\((?!-?0\\b)/.test(text.getAttribute("transform"))
     const found = []
     for (const picture of document.querySelectorAll("article svg")) {
@@ -42,7 +39,10 @@ MISPLACED = """pictures => {
 def pictures(built, language):
     """The pictures and figures of all pages of a language, as they are published."""
     pages = [site.Page(language, slug) for slug in site.SLUGS]
-    return [picture for page in pages for picture in PICTURE.findall(Path(built, page.path, "index.html").read_text())]
+    drawn = [picture for page in pages for picture in site.html(built, page).css("p > svg.picture, .plot > svg")]
+    return [
+        f'<{one.parent.tag} class="{one.parent.attributes.get("class")}">{one.html}</{one.parent.tag}>' for one in drawn
+    ]
 
 
 @pytest.mark.parametrize("language", site.LANGUAGES)
