@@ -104,7 +104,7 @@ def block(source: str, language: str, marks: Sequence[tuple[int, str]] = ()) -> 
     for number, tag in marks:
         lines[number - 1] = f"{tag}{lines[number - 1]}</mark>"
     code = "".join(lines)
-    return f'<div class="language-{language} highlight"><pre><span></span><code>{code}</code></pre></div>'
+    return f'<div class="language-{language} highlight"><pre><code>{code}</code></pre></div>'
 
 
 def output(cell: Cell, words: Mapping[str, str]) -> str:
