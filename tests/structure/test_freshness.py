@@ -105,6 +105,12 @@ def test_a_page_that_says_it_is_behind_without_need_is_named(made, field, messag
         refuse_undeclared(made)
 
 
+def test_a_new_page_is_told_how_to_be_accepted(made):
+    made.write_text(ENGLISH, encoding="utf-8")
+    with pytest.raises(SourceError, match="says nowhere from which English it was made; once it is whole, nox -s"):
+        refuse_undeclared(made)
+
+
 def test_a_page_that_says_nothing_cannot_be_accepted(made):
     made.write_text("---\ndescription: A page.\nbehind: all\n---\n", encoding="utf-8")
     with pytest.raises(SourceError, match="has no text below its front matter"):

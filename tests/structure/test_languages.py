@@ -24,7 +24,8 @@ def test_every_section_has_an_id_and_every_page_a_description_for_search_results
         assert first == "#", f"{file.path}: a page begins with its title, `# Title`"
         assert all(re.fullmatch(r"##+ [a-z][a-z0-9-]*", heading) for heading in headings), file.path
         description = file.front.get("description", "")
-        assert 20 <= len(description) <= 155, f"{file.path}:2: write `description: ...`, a sentence"
+        length = f"the description has {len(description)} characters; write a sentence of 20 to 155"
+        assert 20 <= len(description) <= 155, f"{file.path}:{file.line_of('description')}: {length}"
 
     every_page(look)
 

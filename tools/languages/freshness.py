@@ -66,6 +66,8 @@ def refuse_undeclared(path: Path) -> None:
             fault = "has a text, but `behind: all` shows the English one"
             raise SourceError(f"{path}:1: {fault}; once it is whole, {accepting}")
         return
+    if "made_from" not in page.front and not declared:
+        raise SourceError(f"{path}:1: says nowhere from which English it was made; once it is whole, {accepting}")
     if undeclared := ", ".join(name for name in behind if name not in declared):
         raise SourceError(
             f"{path}:1: the English of {undeclared} has changed (git log -p docs/*/{slug}.md); fix these sections, "
