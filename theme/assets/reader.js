@@ -69,7 +69,8 @@ document.querySelector(".md-sidebar--primary").addEventListener("click", event =
 
 document.addEventListener("keydown", event => {
   const rel = { n: "next", p: "prev" }[event.key]
-  const typing = event.target.closest("input, textarea, select, [contenteditable], dialog")
+  // A dialog that was closed a moment ago still has the focus.
+  const typing = event.target.closest("dialog[open], :is(input, textarea, select):not(dialog *)")
   if (!rel || typing || event.repeat || event.altKey || event.ctrlKey || event.metaKey) return
   document.querySelector(`.pages [rel=${rel}]`)?.click()
 })

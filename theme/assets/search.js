@@ -79,7 +79,7 @@ if (location.protocol === "file:") { // from which nothing can be fetched
     open()
   }))
   document.addEventListener("keydown", event => {
-    const typing = event.target.closest("input, textarea, select, [contenteditable]") && !dialog.contains(event.target)
+    const typing = event.target.closest("input, textarea, select") && !dialog.contains(event.target)
     const wanted = (event.key === "/" && !typing) || (event.key === "k" && (event.ctrlKey || event.metaKey))
     if (wanted && !dialog.open) {
       event.preventDefault()
