@@ -35,6 +35,7 @@ def test_a_machine_with_a_gpu_runs_what_is_on_main_alone_every_cell_first():
     assert workflow["on"]["push"] == {"branches": ["main"], "paths": ["snippets/**"]}
     [job] = workflow["jobs"].values()
     assert job["runs-on"] == "${{ vars.GPU_RUNNER }}"
+    assert job["timeout-minutes"] == "30"
     commands = [step["run"] for step in job["steps"] if "nox -s" in step.get("run", "")]
     assert commands == ["nox -s gpu -- snippets", "nox -s gpu -- tests/device tests/pages"]
     assert "rm -f verified/cuda.json" in [step.get("run") for step in job["steps"]]
