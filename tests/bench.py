@@ -78,7 +78,7 @@ def visits(built: Path) -> None:
             for answer in server.visits[before:]:
                 parts[Path(answer.path.partition("?")[0]).suffix or "HTML"] += answer.size / 1000
             sent = " ".join(f"{size:.1f} {part}" for part, size in parts.items())
-            say(f"first visit, {page}", f"{parts.total():.1f} KB", f"at most 55 ({sent})")
+            say(f"first visit, {page}", f"{parts.total():.1f} KB", f"at most 65 ({sent})")
 
 
 def pytest(*arguments: str) -> None:

@@ -2,7 +2,6 @@
 
 import os
 import re
-import sys
 from pathlib import Path
 
 from mkdocs.config import load_config
@@ -11,25 +10,12 @@ from tools.languages import configuration
 from tools.languages.markdown import file_of_text, read
 
 ROOT = Path(os.path.relpath(Path(__file__).parents[1]))  # relative, as people name files in messages
-
-
-def load():
-    path = list(sys.path)
-    try:
-        return load_config(str(ROOT / "mkdocs.yml"))
-    finally:
-        sys.path[:] = path
-
-
-def is_written(page):
-    """Whether a page is there in every language; tests/structure/test_layout.py names one that is not."""
-    return all((ROOT / "docs" / language / f"{page}.md").is_file() for language in SITE.languages)
-
-
-CONFIG = load()
+CONFIG = load_config(str(ROOT / "mkdocs.yml"))
 LANGUAGES = {language.locale: language for language in CONFIG.plugins["i18n"].config.languages}
 SITE = configuration.read(ROOT / "mkdocs.yml")
-PAGES = list(filter(is_written, SITE.slugs))
+FOLDERS = [ROOT / "docs" / language for language in SITE.languages]
+# Those that are there in every language; tests/structure/test_layout.py names one that is not.
+PAGES = [slug for slug in SITE.slugs if all((folder / f"{slug}.md").is_file() for folder in FOLDERS)]
 SLUGS = sorted(path.relative_to(ROOT / "snippets").with_suffix("").as_posix() for path in ROOT.glob("snippets/**/*.md"))
 
 

@@ -12,9 +12,12 @@ from tools.site import explorers
 # Each explorer where it is tested: the languages take turns.
 PAGES = {
     "mask-painter": site.Page("it", "masks/combining"),
+    "six-tokens": site.Page("it", "index"),
     "one-query": site.Page("zh", "foundations/weighted-average"),
     "leak-meter": site.Page("zh", "foundations/causal"),
     "shape-tracer": site.Page("it", "foundations/shapes"),
+    "rope-clocks": site.Page("it", "position/rope"),
+    "one-sentence": site.Page("it", "foundations/one-sentence"),
 }
 OTHER_PAGES = [
     ("one-query", site.Page("en", "foundations/softmax")),
@@ -76,9 +79,9 @@ VISITED = """async ([name, states]) => {
 }"""
 
 
-@pytest.mark.parametrize("name", [name for name in PAGES if name != "shape-tracer"])
+@pytest.mark.parametrize("name", [name for name in PAGES if name not in {"shape-tracer", *explorers.MOVING}])
 def test_an_explorer_computes_prints_and_writes_what_torch_does(tab, name):
-    """The shape tracer, which prints shapes, has a test of its own: test_shape_tracer.py."""
+    """The shape tracer and the figures that move have tests of their own: test_shape_tracer.py and test_moving.py."""
     stored = golden(name)
     cases = stored["cases"]
     if name == "leak-meter":  # whose first two cases differ in the token alone, and a token belongs to one page
@@ -220,9 +223,17 @@ def test_the_leak_meter_says_which_rows_move_folds_the_rest_and_leads_to_the_mus
     ("name", "label", "keys", "state"),
     [
         ("mask-painter", "pads", f"Home{' Tab' * 6} ArrowDown ArrowRight Space", "pattern=hand&pads=0&cells=820e3cfbf"),
+        (
+            "six-tokens",
+            "causal",
+            "ArrowRight Tab ArrowLeft Tab ArrowDown ArrowRight Space",
+            "pattern=hand&cells=820e1c387&query=1",
+        ),
         ("one-query", "temperature", "ArrowLeft ArrowRight ArrowRight", "temperature=0.5"),
         ("leak-meter", "bug", "ArrowDown Tab Tab Tab Tab ArrowLeft ArrowLeft", "bug=thrown+away&token=causal-3"),
         ("shape-tracer", "sizes", "ArrowDown", "sizes=1"),
+        ("rope-clocks", "layout", "ArrowDown", "layout=pairs"),
+        ("one-sentence", "frame", "ArrowRight ArrowRight", "frame=2"),
     ],
 )
 def test_a_state_is_chosen_by_keyboard_sent_as_a_link_and_undone(tab, name, label, keys, state):
@@ -300,6 +311,8 @@ FITTING = {
     "it/masks/combining/#mask-painter?pattern=hand&library=flex": [".controls", "[data-shows=output]"],
     "it/foundations/scale/#one-query": ["legend", "[data-shows=summary]"],
     "it/cross/cross-attention/#shape-tracer": [".bar"],
+    "it/position/rope/#rope-clocks?frame=10&layout=pairs": [".controls", ".player"],
+    "it/foundations/one-sentence/#one-sentence?frame=6": ["legend", ".player"],
     "zh/foundations/causal/#leak-meter?bug=inverted": [".controls", "[data-shows=causal]", "[role=status]"],
 }
 # The gaps between the numbers of a row, in pixels.
@@ -333,9 +346,12 @@ def test_a_figure_fits_a_laptop_what_changes_a_phone_and_its_numbers_any_screen(
 
 HOSTILE = {
     "mask-painter": ["pads=99", "cells=<img src=x onerror=alert(1)>", "library=__proto__", "%E0%A4%A"],
+    "six-tokens": ["query=6", "pattern=__proto__", "cells=<b>", "query=0&pattern=hand&cells=0208e3cf"],
     "one-query": ["qx=1e9", "qx=", "k9x=1", "temperature=0.3", "constructor=1&toString=2"],
     "leak-meter": ["bug=unknown", 'token="]', "token=causal-9", "=&&=?#"],
     "shape-tracer": ["sizes=9", "line=1.1", "line=%22", "sizes=1&line=<b>"],
+    "rope-clocks": ["frame=11", "frame=-1", "frame=1.5", "layout=<b>", "layout=__proto__&frame=2"],
+    "one-sentence": ["frame=10", "frame=two", "frame=<b>"],
 }
 
 
@@ -352,7 +368,8 @@ def test_only_pages_with_an_explorer_load_one(built):
     for page in site.PAGES:
         html = (built / page.path / "index.html").read_text("utf-8")
         names = re.findall(r'class="explorer" id="([\w-]+)"', html)
-        kernel = ["kernel.js"] if {"mask-painter", "one-query"}.intersection(names) else []
-        parts = ["explorer", *names] if names else []
+        kernel = ["kernel.js"] if explorers.COMPUTING.intersection(names) else []
+        shared = [*["painting"] * bool(explorers.PAINTING & {*names}), *["moving"] * bool(explorers.MOVING & {*names})]
+        parts = ["explorer", *shared, *names] if names else []
         wanted = [*(f"{part}.css" for part in parts), *kernel, *(f"{part}.js" for part in parts)]
         assert re.findall(r'assets/explorers/([\w.-]+)"', html) == wanted

@@ -9,6 +9,7 @@ from tests.browser import site
 from tests.browser.conftest import open_tab
 from tests.browser.test_search import search
 from tests.cells.project import cell
+from tests.configuration import text as words
 
 TITLE = """<script>alert(1)</script></title> & "quotes" code and 🚀"""
 CHAPTER = """</title><script>alert(4)</script> & "masks" """.strip()
@@ -40,7 +41,7 @@ def make(folder):
     settings = settings.replace(last, f"{last}      - hostile.md\n", 1)
     settings = settings.replace("  - Masks:\n", f"  - '{CHAPTER}':\n", 1)
     (project / "mkdocs.yml").write_text(settings, encoding="utf-8")
-    site.build(project / "site", root=project, ONLY_LANGUAGE="en", REPOSITORY_URL="")
+    site.build(project / "site", root=project, ONLY_LANGUAGE="en", REPOSITORY_URL="", SITE_ARCHIVE="all.zip")
 
 
 def test_every_place_shows_the_title_to_the_letter_and_no_script_runs(hostile, chromium):
@@ -79,3 +80,9 @@ def test_a_site_without_a_repository_has_no_link_to_one_and_nothing_to_cite(host
     for page in hostile.rglob("*.html"):
         html = page.read_text("utf-8")
         assert not re.search(r'class="facts home"|colab\.research|id="cite"', html), page
+
+
+def test_a_site_links_to_its_archive_once_it_is_told_of_one(hostile, built):
+    for page in ("hostile/index.html", "map/index.html"):
+        assert f'<a href="{site.SITE_URL}all.zip">{words("en", "offline")}</a>' in (hostile / page).read_text("utf-8")
+    assert [page for page in built.rglob("*.html") if ".zip" in page.read_text("utf-8").partition("<body>")[2]] == []

@@ -5,9 +5,18 @@ import re
 import nbformat
 import pytest
 from nbformat import v4
+from playwright.sync_api import expect
 
 from tests.browser import site
+from tests.configuration import text
 from tools.cells.source import read_cells
+
+# What stands in the article and has something else upon it.
+COVERED = """() => [...document.querySelectorAll("article :is(h1, p, .facts > li), .place")].filter(one => {
+    const { left, top, width, height } = one.getBoundingClientRect()
+    const above = document.elementFromPoint(left + width / 2, top + height / 2)
+    return above && !one.contains(above)
+}).map(one => one.textContent)"""
 
 every_notebook = pytest.mark.parametrize("page", site.PAGES_WITH_CELLS, ids=str)
 
@@ -24,6 +33,20 @@ def test_a_page_links_its_notebook_and_says_its_whole_address(built, page):
     assert html.css_first("#cloud code").text() == f"{site.SITE_URL}{page.path}{name}"
     words = site.LANGUAGES[page.language].extra["text"]
     assert [way.text() for way in html.css("#cloud li")] == list(words["cloud_ways"].values())
+
+
+@pytest.mark.parametrize(("width", "language"), [(1280, "en"), (390, "zh"), (320, "it")])
+def test_how_to_run_it_elsewhere_unfolds_below_its_title_and_covers_nothing(tab, width, language):
+    tab.page.set_viewport_size({"width": width, "height": 900})
+    opened = tab.open(site.Page(language, "masks/padding").path)
+    title = opened.get_by_text(text(language, "cloud"))
+    place = title.bounding_box()
+    title.click()
+    expect(opened.locator("#cloud li").last).to_be_in_viewport(ratio=1)
+    assert opened.evaluate(COVERED) == []
+    assert title.bounding_box() == place
+    title.press("Enter")
+    expect(opened.locator("#cloud li").last).to_be_hidden()
 
 
 @every_notebook

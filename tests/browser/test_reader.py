@@ -1,9 +1,10 @@
-"""What a reader chooses and where they are: colours, languages, the section, the menu of a phone, a whole program."""
+"""What a reader chooses, where they are and what they have read: colours, the section, the menu, a whole program."""
 
 import pytest
 from playwright.sync_api import expect
 
 from tests.browser import site
+from tests.browser.conftest import open_tab
 from tests.configuration import text
 from tools.cells.source import program
 
@@ -58,6 +59,161 @@ def test_the_menu_of_a_phone_opens_and_closes_by_keyboard(tab):
     expect(menu).to_be_focused()
     opened.locator(".md-select button").click()
     expect(opened.locator(".md-select ul")).to_be_in_viewport(ratio=1)
+
+
+# --- the contents of a page, where no column has room for them ------------------------------------
+
+
+def named(opened, entry):
+    """The button of the contents names a section, whose heading stands whole below what lies above it."""
+    words, place = entry.text_content(), entry.get_attribute("href")
+    expect(opened.locator(".here b")).to_have_text(words)
+    heading, above = opened.locator(place).bounding_box(), opened.locator(".md-header").bounding_box()
+    assert above["y"] + above["height"] <= heading["y"] < above["y"] + above["height"] + 50
+
+
+@pytest.mark.parametrize("width", [1279, 390, 320])
+def test_the_contents_are_one_touch_away_wherever_one_reads(chromium, server, width):
+    with open_tab(chromium, server, has_touch=True, viewport={"width": width, "height": 900}) as tab:
+        opened = tab.open("it/foundations/scale/")
+        button, contents = opened.get_by_role("button", name=text("it", "toc")), opened.get_by_role("navigation")
+        contents = contents.and_(opened.locator("#__toc"))
+        expect(button).to_be_in_viewport(ratio=1)
+        for number in (4, 2):
+            button.tap()
+            expect(contents).to_be_in_viewport(ratio=1)
+            entry = contents.get_by_role("link").nth(number)
+            entry.tap()
+            expect(contents).to_be_hidden()
+            named(opened, opened.locator("#__toc a").nth(number))
+            expect(button).to_be_in_viewport(ratio=1)
+        button.tap()
+        expect(contents.locator("[aria-current=location]")).to_be_in_viewport(ratio=1)
+        opened.touchscreen.tap(width / 2, 895)
+        expect(contents).to_be_hidden()
+
+
+def test_the_contents_open_and_close_by_mouse_and_by_keyboard(tab):
+    tab.page.set_viewport_size({"width": 1000, "height": 800})
+    opened = tab.open("zh/foundations/scale/#probe")
+    button, contents = opened.locator(".here"), opened.locator("#__toc")
+    section = contents.locator("[href='#probe']").text_content()
+    expect(button).to_have_accessible_name(f"{text('zh', 'toc')} {section}")
+    button.click()
+    contents.get_by_role("link").first.click()
+    expect(contents).to_be_hidden()
+    named(opened, contents.locator("a").first)
+    button.press("Enter")
+    opened.keyboard.press("Tab")
+    expect(contents.get_by_role("link").first).to_be_focused()
+    opened.keyboard.press("Escape")
+    expect(contents).to_be_hidden()
+    expect(button).to_be_focused()
+    button.press("Space")
+    for key in ("Tab", "Tab", "Enter"):
+        opened.keyboard.press(key)
+    expect(contents).to_be_hidden()
+    named(opened, contents.locator("a").nth(1))
+
+
+def test_without_scripts_the_contents_cover_no_heading_that_they_lead_to(bare):
+    bare.page.set_viewport_size({"width": 390, "height": 800})
+    opened = bare.open("foundations/causal/")
+    contents = opened.locator("#__toc")
+    opened.locator(".here").click()
+    for link in contents.get_by_role("link").all():
+        link.click()
+        box, heading = contents.bounding_box(), opened.locator(link.get_attribute("href")).bounding_box()
+        assert box["y"] + box["height"] <= heading["y"] < 800
+    opened.keyboard.press("Escape")
+    expect(contents).to_be_hidden()
+
+
+# --- what was read --------------------------------------------------------------------------------
+
+KEPT = "JSON.stringify(Object.keys(localStorage))"
+
+
+def read_on(opened, end=None):
+    """Turn the wheel until the end of a page, or until a section is the one that is read."""
+    opened.mouse.move(300, 400)
+    while opened.evaluate("innerHeight + scrollY < document.documentElement.scrollHeight - 2"):
+        if end and opened.locator(f".md-nav--secondary [href='#{end}'][aria-current]").count():
+            return
+        opened.mouse.wheel(0, 300)
+        opened.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+
+def marked(opened):
+    """The pages that the menu marks, as a screen reader hears them."""
+    opened.evaluate("document.querySelectorAll('.md-nav--primary details').forEach(chapter => { chapter.open = true })")
+    return [link.get_attribute("href") for link in opened.locator(".md-nav--primary a:has(.read)").all()]
+
+
+def test_a_page_is_read_in_all_languages_once_its_sections_were_on_the_screen(tab):
+    opened = tab.open("it/foundations/softmax/")
+    opened.keyboard.press("End")
+    tab.open("it/foundations/softmax/#recap")
+    assert marked(tab.open("it/foundations/scale/")) == []
+    read_on(opened, "probe")
+    opened.reload()
+    assert marked(opened) == []
+    read_on(opened)
+    expect(opened.locator(".md-nav--primary [aria-current] .read")).to_be_visible()
+    opened = tab.open("foundations/softmax/")
+    assert marked(opened) == ["../scale/"]
+    link = opened.locator(".md-nav--primary [href='../scale/']")
+    title = link.evaluate("link => link.firstChild.data")
+    expect(link).to_have_accessible_name(f"{title} {text('en', 'read')}")
+
+
+def test_home_leads_to_where_one_reads_or_to_the_next_page_until_it_is_forgotten(tab):
+    opened = tab.open("zh/foundations/scale/")
+    line = opened.locator(".go-on")
+    read_on(opened, "probe")
+    section = opened.locator(".md-nav--secondary [href='#probe']").text_content()
+    title = opened.locator("h1").inner_text().removesuffix("¶")
+    opened = tab.open("zh/")
+    expect(line.get_by_role("link")).to_have_text(text("zh", "go_on").format(page=f"{title} · {section}"))
+    expect(tab.open("it/").locator(".go-on a")).not_to_contain_text(section)
+    line.get_by_role("link").click()
+    opened.wait_for_url("**/it/foundations/scale/#probe")
+    opened.evaluate("scrollTo(0, 0)")
+    read_on(opened)
+    tab.open("zh/")
+    line.get_by_role("link").focus()
+    opened.keyboard.press("Enter")
+    opened.wait_for_url("**/zh/foundations/queries-keys-values/")
+    tab.open("zh/")
+    line.get_by_role("button", name=text("zh", "forget")).press("Enter")
+    expect(line).to_be_hidden()
+    assert marked(opened) == []
+    assert opened.evaluate(KEPT) == "[]"
+    opened.reload()
+    expect(line).to_be_hidden()
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_line_that_leads_on_moves_nothing_when_it_comes(tab, width):
+    tab.page.set_viewport_size({"width": width, "height": 2000})
+    tab.page.add_init_script("""localStorage.setItem("attention.place", JSON.stringify(
+        { page: "kernels/which-kernel/", hash: "#cpu", title: "Flash or math", language: "en" }))""")
+    opened = tab.open("", quiet=True)
+    below, top = opened.locator(".go-on + *"), "one => one.getBoundingClientRect().top"
+    filled = below.evaluate(top)
+    expect(opened.locator(".go-on")).to_contain_text("Flash or math")
+    opened.evaluate("document.querySelector('.go-on').replaceChildren()")
+    assert below.evaluate(top) == filled
+
+
+def test_where_nothing_may_be_kept_a_page_is_read_without_an_error(tab):
+    tab.page.add_init_script(
+        "Object.defineProperty(window, 'localStorage', { get() { throw new DOMException('', 'SecurityError') } })"
+    )
+    opened = tab.open("foundations/scale/")
+    read_on(opened)
+    assert marked(opened) == []
+    expect(tab.open("").locator(".go-on")).to_be_hidden()
 
 
 # --- the keyboard ---------------------------------------------------------------------------------
@@ -161,7 +317,7 @@ def test_long_lines_are_wrapped_by_a_button_which_every_page_remembers(phone):
     assert opened.evaluate(WRAPPABLE) == 0
     opened.get_by_role("button", name=text("en", "wrap")).first.press("Enter")
     assert opened.evaluate(WRAPPABLE) > 3
-    assert phone.open("it/masks/padding/").evaluate("document.documentElement.className") == "js"
+    assert not phone.open("it/masks/padding/").evaluate("document.documentElement.matches('.wrapped')")
 
 
 # --- scripts of others, on paper, and without scripts ---------------------------------------------

@@ -1,5 +1,6 @@
 """The search finds what the pages say, in the reader's language, and costs nothing before it is opened."""
 
+import csv
 import re
 
 import pytest
@@ -98,7 +99,27 @@ def test_words_messages_and_typing_errors_lead_first_to_the_section_that_answers
         assert any(shown.startswith(section) for shown in sections[message]), message
 
 
+with (site.ROOT / "tests/browser/typed.csv").open(encoding="utf-8", newline="") as table:
+    TYPED = list(csv.DictReader(table))
+
+
+@pytest.mark.parametrize("language", site.LANGUAGES)
+def test_what_a_reader_types_and_no_page_says_opens_the_section_that_answers(tab, language):
+    rows = {row["typed"]: row["opens"] for row in TYPED if row["language"] == language}
+    pages = [read(site.page_file(tongue, slug)) for slug in site.SLUGS for tongue in {"en", language}]
+    said = {entry.words.casefold() for page in pages for entry in (*page.asks, *page.aliases)}
+    assert [words for words in rows if words.casefold() in said] == [], "a row that its own alias answers tests nothing"
+    opened = tab.open(site.Page(language, "foundations/causal").path)
+    home = f"{site.PREFIX}{site.Page(language, 'index').path}"
+    first = {words: urls[0].removeprefix(home) for words, _, urls in opened.evaluate(LED, [*rows])}
+    assert {words: url.replace("/#", "#").rstrip("/") for words, url in first.items()} == rows
+
+
 MARKED = "() => [...(CSS.highlights.get('found') ?? [])].map(range => range.toString())"
+# What was fetched before anything was shown: names, and bytes on the wire.
+WATCH = """() => new MutationObserver(() => {
+  globalThis.fetched ??= performance.getEntriesByType("resource").map(one => [one.name, one.encodedBodySize])
+}).observe(document.querySelector(".search__results"), { childList: true })"""
 A_MARK_IS_SEEN = """() => [...CSS.highlights.get("found")].some(range => {
   const { top, bottom, height } = range.getBoundingClientRect()
   return height && top >= 0 && bottom <= innerHeight
@@ -134,6 +155,31 @@ def test_enter_opens_what_answers_best_and_marks_its_words_until_a_click_or_esca
     assert opened.evaluate(MARKED) == []
 
 
+# Of text and background of a found word: the contrast, and whether the background is that of the theme.
+LEGIBLE = """() => {
+  const found = getComputedStyle(document.querySelector("article p"), "::highlight(found)")
+  const themed = getComputedStyle(document.querySelector(".search mark")).backgroundColor
+  const light = colour => colour.match(/[0-9]+/g).map(part => part / 255)
+    .reduce((sum, part, at) => sum + [.2126, .7152, .0722][at] * ((part + .055) / 1.055) ** 2.4, .05)
+  const [low, high] = [light(found.color), light(found.backgroundColor)].sort((a, b) => a - b)
+  return [high / low, found.backgroundColor === themed]
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_pasted_message_opens_the_row_that_explains_it_in_the_theme_colours(tab, scheme):
+    tab.page.emulate_media(color_scheme=scheme)
+    opened = tab.open("foundations/causal/")
+    search(opened, "AssertionError: embed_dim must be divisible by num_heads")
+    opened.keyboard.press("Enter")
+    opened.wait_for_url("**/foundations/shapes/#errors")
+    expect(opened.locator("tr", has_text="embed_dim must be divisible")).to_be_in_viewport(ratio=1)
+    search(opened, "embed_dim")  # the results show how the theme marks a word
+    contrast, is_themed = opened.evaluate(LEGIBLE)
+    assert contrast >= 4.5
+    assert is_themed
+
+
 def test_enter_waits_for_the_results_of_the_words_that_stand_in_the_field(tab):
     opened, held = tab.open("foundations/causal/"), []
     opened.route(FRAGMENTS, lambda route: held.append(route), times=1)
@@ -160,7 +206,9 @@ def test_a_finger_opens_a_section(phone):
 def test_a_page_is_shown_with_its_chapter_its_words_as_they_stand_and_lists_last(tab):
     opened = tab.open("it/")
     search(opened, "masked_fill")
+    said = opened.locator(".search__status").inner_text()
     chapters = opened.locator(".search__page small")
+    expect(chapters).to_have_count(int(re.search(r"\d+", said)[0]))
     expect(chapters.first).to_have_text("Fondamenti")
     lists = [number for number, name in enumerate(chapters.all_inner_texts()) if not name]
     assert lists == list(range(chapters.count() - len(lists), chapters.count())) != []
@@ -172,11 +220,13 @@ def test_a_page_is_shown_with_its_chapter_its_words_as_they_stand_and_lists_last
 def test_the_search_fetches_nothing_before_it_is_opened_and_only_its_language_then(tab):
     opened = tab.open("zh/foundations/causal/", quiet=True)
     assert [url for url in tab.asked if "pagefind" in url or "find.js" in url] == []
-    before = len(tab.server.visits)
+    opened.evaluate(WATCH)
     search(opened, "掩码")
+    first = [size for url, size in opened.evaluate("fetched") if re.search("pagefind|find.js", url)]
+    assert len(first) <= 17
+    assert sum(first) < 175_000
     asked = [url for url in tab.asked if "pagefind" in url]
     assert [url for url in asked if "words." in url] == [], "of use for a mistyped word only"
-    assert sum(visit.size for visit in tab.server.visits[before:]) < 260_000
     indexes = {match[1] for url in asked if (match := re.search(r"/(?:index|fragment)/([a-z]+)_", url))}
     assert indexes == {"zh"}
 

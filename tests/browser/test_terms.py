@@ -78,6 +78,7 @@ def test_the_sentence_of_a_term_stays_inside_a_phone(phone):
         (site.Page("it", "glossary"), "polarita", "polarità"),
         (site.Page("en", "symbols"), "softmax", "F.softmax"),
         (site.Page("it", "questions"), "PADDING", "Il batch dà numeri diversi"),  # by the title of its page
+        (site.Page("en", "questions"), "loss nan", "My output or my loss is nan"),  # by words that stand apart
     ],
     ids=str,
 )

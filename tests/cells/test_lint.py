@@ -16,8 +16,6 @@ def snippet_file(folder):
 
 
 SIZES = "import torch\n\n\ndef f(x):\n    T, D = x.shape\n    return x.mT  # (D, T)\n\n\ny = f(torch.ones(2, 3))\n"
-
-
 UNUSED, UNKNOWN, LONG = "import os\n\nx = 1\n", "x = undefined\n", f"x = '{'a' * 80}'\n"
 
 

@@ -51,7 +51,6 @@ BAD = {
     "a-row-without-a-name": fault(10, "names 1 rows, but", "print(inputs[:2])\n", SQUARE, mark="rows: c; columns: a b"),
     "a-shape-that-lies": fault(12, "the comment says (T, D) = (3, 2)", "x = inputs.mT  # (T, D)\nprint(1)\n"),
     "a-swallowed-shape": fault(13, "(T, D) = (3, 2)", "try:\n    x = inputs.mT  # (T, D)\nexcept:\n    print(1)\n"),
-    "a-comment": fault(12, "a comment in a cell is a shape", "print(1)  # one\n"),
     "an-unseeded-number": fault(*BY_CHANCE, "print(torch.randn(2))\n", RANDOM),
     "a-late-seed": fault(*BY_CHANCE, "x = torch.randn(2)\ntorch.manual_seed(0)\nprint(x)\n", RANDOM),
     "an-unseeded-numpy": fault(*BY_CHANCE, "import numpy\n\nprint(numpy.random.rand())\n", "0.1\n"),

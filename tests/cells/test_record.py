@@ -29,8 +29,11 @@ ALL = SETUP + SHOW + OTHER + FUSED
         (SETUP + OTHER + SHOW, ["setup", "other", "show"]),
     ],
 )
-def test_what_has_changed_or_needs_another_device_is_not_verified(text, verified):
-    recorded, cells = read_cells("page.md", lambda _: ALL), read_cells("page.md", lambda _: text)
+def test_what_has_changed_or_needs_another_device_is_not_verified(tmp_path, text, verified):
+    paths = tmp_path / "recorded.md", tmp_path / "page.md"
+    for path, written in zip(paths, (ALL, text)):
+        path.write_text(written, "utf-8")
+    recorded, cells = map(read_cells, paths)
     page = PAGE | {"cells": {c.name: digest(recorded, c) for c in recorded}}
     assert [c.name for c in still_verified(page, cells, "cpu")] == verified
     assert still_verified(None, recorded, "cpu") == []

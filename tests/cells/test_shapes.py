@@ -13,8 +13,7 @@ def run(source):
     """Run a cell with its shape comments; return the lines of the comments that were executed."""
     namespace, executed, lies = {"torch": torch, LAST: lambda line, value: value}, set(), []
     namespace[CHECK] = checker(namespace, executed, lies)
-    code, _ = compiled(Cell("cell", SIZES + source, None, 1, path="cell.md"))
-    exec(code, namespace)
+    exec(compiled(Cell("cell", SIZES + source, None, 1, path="cell.md")), namespace)
     if lies:
         raise SourceError(lies[0])
     return executed

@@ -1,5 +1,6 @@
 """Pages as the site knows them, and their bodies, for tests of what is made of them."""
 
+import dataclasses
 from pathlib import Path
 
 from tools.languages.markdown import parse
@@ -9,20 +10,9 @@ from tools.site.pages import Edition, SitePage
 
 def page(slug, title, **fields):
     """A page of which only that is said that a test needs."""
-    known = {
-        "description": "",
-        "url": f"{slug}/",
-        "address": f"https://site/{slug}/",
-        "source": parse(f"# {title}\n", Path(f"docs/en/{slug}.md")),
-        "notebook": None,
-        "markdown": "",
-        "minutes": 1,
-        "ran_on": {},
-        "figures": {},
-        "badges": {},
-    }
-    nothing = dict.fromkeys(("asked", "behind", "builds_on", "cells", "own_cells"), ())
-    return SitePage(slug=slug, title=title, **nothing | known | fields)
+    nothing = dict.fromkeys((field.name for field in dataclasses.fields(SitePage)), ())
+    known = {"url": f"{slug}/", "source": parse(f"# {title}\n", Path(f"docs/en/{slug}.md")), "badges": {}}
+    return SitePage(**nothing | known | fields | {"slug": slug, "title": title})
 
 
 def edition(*chapters, loose=()):
@@ -36,3 +26,9 @@ def after(change, html, *arguments):
     body = tree.parse(html)
     change(body, *arguments)
     return tree.written(body)
+
+
+def files(folder):
+    """What the files of a folder hold; those that Python keeps for itself are left out."""
+    paths = (path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return {path: path.read_bytes() for path in paths}

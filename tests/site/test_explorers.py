@@ -39,13 +39,11 @@ def test_a_link_of_a_page_to_itself_becomes_an_explorer_and_no_other_link(draw):
 
 
 @pytest.mark.parametrize("name", torch_side.EXPLORERS)
-def test_an_explorer_that_computes_comes_with_the_kernel_and_no_other(name):
+def test_an_explorer_comes_with_what_its_script_needs_and_no_more(name):
     script = (ROOT / f"theme/assets/explorers/{name}.js").read_text("utf-8")
-    assert show(tree.parse(LINK.format(name, "")), "page.md", lambda *_: "") == [
-        *["kernel"] * ("kernel." in script),
-        "explorer",
-        name,
-    ]
+    shared = [*["painting"] * ("extends Painter" in script), *["moving"] * ("extends Moving" in script)]
+    scripts = [*["kernel"] * ("kernel." in script), "explorer", *shared, name]
+    assert show(tree.parse(LINK.format(name, "")), "page.md", lambda *_: "") == scripts
 
 
 @pytest.mark.parametrize(
@@ -134,3 +132,18 @@ def test_the_letters_of_the_shape_tracer_are_true(code):
     assert traced["error"] == ""
     for (_, letters), step in zip(shape_tracer.written(state), traced["steps"], strict=True):
         assert step.endswith(str(eval(letters, shape_tracer.sizes_of(state))) if letters else "")
+
+
+def test_what_the_clocks_say_of_angles_and_scores_is_true():
+    stored = torch_side.stored("rope-clocks")
+    fast, _ = stored["speeds"]
+    assert {(57, 6), (1, 252)} < set(map(tuple, stored["angles"]))
+    assert 7 < 44 * fast / math.tau < 7.01
+    for case in stored["cases"]:
+        of_distance = {}
+        for (query, key), score in zip(stored["places"], case["scores"], strict=True):
+            of_distance.setdefault(query - key, []).append(score)
+        assert {len(scores) for scores in of_distance.values()} == {1, 2, 6}
+        assert all(max(scores) - min(scores) < 1e-5 for scores in of_distance.values())
+    same = [abs(right - wrong) < 1e-5 for right, wrong in zip(*(case["scores"] for case in stored["cases"]))]
+    assert same == [query == key for query, key in stored["places"]]

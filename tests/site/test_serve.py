@@ -12,6 +12,7 @@ import urllib.request
 import pytest
 
 from tests.browser import site
+from tests.site.made import files
 
 LIMIT = 240  # seconds; a busy machine is ten times slower than a quiet one
 
@@ -70,8 +71,8 @@ class Preview:
             time.sleep(0.2)
 
 
-def test_the_preview_shows_an_edited_cell_reports_a_mistake_and_recovers(preview):
-    page = "foundations/causal/"
+def test_the_preview_shows_an_edit_reports_a_mistake_recovers_and_ends_quietly(preview):
+    page, before = "foundations/causal/", files(preview.project)
     preview.wait(lambda: "<article" in preview.shows(page))
     assert preview.shows(page).count("a_fresh_name") == 0
     assert "Content-Security-Policy" not in preview.shows(page), "it would stop the script that reloads"
@@ -99,16 +100,9 @@ def test_the_preview_shows_an_edited_cell_reports_a_mistake_and_recovers(preview
     preview.wait(lambda: "Fixed again." in preview.shows(page))
     preview.wait(lambda: '"zh"' in preview.shows("pagefind/pagefind-entry.json"))
 
-
-def files(folder):
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def test_a_preview_that_is_ended_ends_quietly_and_leaves_nothing_behind(preview):
-    before = files(preview.project)
-    preview.wait(lambda: "<article" in preview.shows("foundations/causal/"))
     preview.server.send_signal(signal.SIGINT)
     preview.server.wait(LIMIT)
     assert "Traceback" not in preview.said()
     assert files(preview.scratch) == {}
-    assert files(preview.project) == before
+    edited = {snippet: snippet.read_bytes(), source: source.read_bytes()}
+    assert files(preview.project) == before | edited, "it leaves nothing behind"

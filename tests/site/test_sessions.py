@@ -1,34 +1,20 @@
-"""What the sessions of the noxfile decide by themselves: a wrong argument is named, torch comes without CUDA."""
+"""What the sessions of the noxfile decide by themselves: a wrong argument is named, torch comes without CUDA.
+
+A machine that lacks what the tests need is told so at once, in one sentence.
+"""
 
 import contextlib
 import importlib.util
-import types
 import urllib.request
-from pathlib import Path
+from unittest import mock
 from urllib.error import URLError
 
 import pytest
 
+from tests.browser import machine
 from tests.configuration import ROOT
 
 spec = importlib.util.spec_from_file_location("noxfile", ROOT / "noxfile.py")
-
-
-class Refused(Exception):
-    pass
-
-
-class Session:
-    """A session that runs nothing."""
-
-    def __init__(self, *arguments):
-        self.posargs, self.env_dir = list(arguments), Path(".nox/a-session")
-
-    def run(self, *command, **options):
-        raise AssertionError(f"runs {command}")
-
-    def error(self, message):
-        raise Refused(message)
 
 
 @pytest.fixture(scope="module")
@@ -48,27 +34,53 @@ def sessions():
     ],
 )
 def test_a_wrong_argument_is_named(sessions, name, arguments, message):
-    with pytest.raises(Refused, match=message):
-        getattr(sessions, name)(Session(*arguments))
+    session = mock.MagicMock(posargs=arguments)
+    session.error.side_effect = SystemExit
+    with pytest.raises(SystemExit):
+        getattr(sessions, name)(session)
+    assert message in session.error.call_args[0][0]
+    session.run.assert_not_called()
 
 
-def fails(*_, **__):
-    raise URLError("no such host")
-
-
-@pytest.mark.parametrize(
-    ("answer", "options", "said"),
-    [
-        (contextlib.nullcontext, ["--extra-index-url", "https://download.pytorch.org/whl/cpu"], ""),
-        (fails, [], "export PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu"),
-    ],
-    ids=["an index that answers", "one that does not"],
-)
-def test_torch_comes_without_cuda_where_it_can(sessions, monkeypatch, tmp_path, answer, options, said):
+@pytest.mark.parametrize("answers", [True, False])
+def test_torch_comes_without_cuda_where_its_index_answers(sessions, monkeypatch, tmp_path, answers):
+    index = {"return_value": contextlib.nullcontext()} if answers else {"side_effect": URLError("no such host")}
     monkeypatch.setattr(sessions.sys, "platform", "linux")
     monkeypatch.setattr(sessions.shutil, "which", lambda program: None)
-    monkeypatch.setattr(urllib.request, "urlopen", lambda *_, **__: answer())
-    told = []
-    session = types.SimpleNamespace(virtualenv=types.SimpleNamespace(location=tmp_path), warn=told.append)
-    assert sessions.small_torch(session) == options
-    assert said in "".join(told)
+    monkeypatch.setattr(urllib.request, "urlopen", mock.Mock(**index))
+    session, url = mock.Mock(**{"virtualenv.location": tmp_path}), "https://download.pytorch.org/whl/cpu"
+    assert sessions.small_torch(session) == (["--extra-index-url", url] if answers else [])
+    assert (f"export PIP_EXTRA_INDEX_URL={url}" in str(session.warn.call_args)) is not answers
+
+
+# --- a machine that lacks what the tests need -----------------------------------------------------
+
+
+@pytest.fixture
+def bare(monkeypatch, tmp_path):
+    """A Linux without a browser, without fonts, without apt."""
+    monkeypatch.setattr(machine, "FETCHED", tmp_path)
+    monkeypatch.setattr(machine.sys, "platform", "linux")
+    monkeypatch.setattr(machine.shutil, "which", lambda program: None)
+    monkeypatch.setattr(machine, "fetch", lambda: None)
+
+
+@pytest.mark.usefixtures("bare")
+def test_without_a_browser_one_sentence_says_what_to_install():
+    with pytest.raises(SystemExit) as stop:
+        machine.main()
+    assert "need a browser (Chromium, Chrome or Edge) and a font with Chinese characters" in stop.value.code
+    assert stop.value.code.endswith("apt-get install chromium-headless-shell fontconfig fonts-noto-cjk).")
+    assert "\n" not in stop.value.code
+
+
+@pytest.mark.usefixtures("bare")
+def test_a_browser_that_is_installed_or_was_fetched_is_found(monkeypatch, tmp_path):
+    monkeypatch.setattr(machine.shutil, "which", lambda program: program if program.startswith(str(tmp_path)) else None)
+    assert machine.browser() is None
+    fetched = tmp_path / "chromium_headless_shell-1255/chrome-headless-shell-linux64/chrome-headless-shell"
+    fetched.parent.mkdir(parents=True)
+    fetched.touch()
+    assert machine.browser() == str(fetched)
+    monkeypatch.setattr(machine.shutil, "which", lambda program: program)
+    assert machine.browser() == "chromium-headless-shell"

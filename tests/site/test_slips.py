@@ -1,13 +1,12 @@
 """What people do wrong gets one clear line that names the file, the line and the fix; nothing is lost by it."""
 
-import hashlib
 import re
 from pathlib import Path
 
 import pytest
 
 from tests.browser import site
-from tests.site.made import after
+from tests.site.made import after, files
 from tools.cells.source import SourceError
 from tools.languages import markdown
 from tools.languages.slips import refuse_slips
@@ -54,20 +53,12 @@ def test_a_picture_that_holds_a_script_is_refused(tmp_path, drawing):
 # --- in a build -----------------------------------------------------------------------------------
 
 
-def tree(project):
-    return {
-        path.relative_to(project).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in project.rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
-    }
-
-
 def refusal(project):
     """The one line with which a build stops; the project is as it was."""
-    before = tree(project)
+    before = files(project)
     status, printed = site.mkdocs("build", "--strict", "--site-dir", str(project.parent / "site"), root=project)
     assert status != 0
-    assert tree(project) == before
+    assert files(project) == before
     assert "Traceback" not in printed
     lines = {line for line in printed.splitlines() if line.strip() and not re.match("INFO |ERROR ", line)}
     assert len(lines) == 1, printed
@@ -77,9 +68,9 @@ def refusal(project):
 def test_a_build_stops_where_a_page_cannot_be_drawn(project):
     path = project / "docs/it/foundations/causal.md"
     text = path.read_text("utf-8")
-    path.write_text(text.replace(r"\operatorname{softmax}", r"\operatornam{softmax}", 1), encoding="utf-8")
-    line = text[: text.rindex("$$\n", 0, text.index(r"\operatorname{softmax}"))].count("\n") + 2  # the first below $$
-    assert refusal(project).startswith(rf'docs/it/foundations/causal.md:{line}: Unknown command "\operatornam" in')
+    path.write_text(f"{text}\n??? note\n\n    $$\n    A = 1\n    + \\frc{{1}}{{2}}\n    $$\n", encoding="utf-8")
+    line = text.count("\n") + 5  # the first below $$
+    assert refusal(project).startswith(rf'docs/it/foundations/causal.md:{line}: Unknown command "\frc" in')
 
 
 def test_a_build_stops_where_a_translation_is_missing_or_the_nav_is_misspelt(project):
@@ -91,21 +82,3 @@ def test_a_build_stops_where_a_translation_is_missing_or_the_nav_is_misspelt(pro
     sentence = "the nav names 'masks/paddin.md', which is no page; write the name of a file"
     line = nav.splitlines().index("      - masks/paddin.md") + 1
     assert refusal(project).startswith(f"mkdocs.yml:{line}: {sentence}")
-
-
-def test_a_build_reads_each_file_once(project):
-    """All languages together, but for what plugins read: notebooks, and pictures to copy."""
-    (project / "sitecustomize.py").write_text(
-        "import os, sys\n"
-        "def note(event, arguments):\n"
-        "    if event == 'open' and isinstance(arguments[0], (str, os.PathLike)):\n"
-        "        sys.stderr.write(f'opened {os.path.relpath(arguments[0])}\\n')\n"
-        "sys.addaudithook(note)\n"
-    )
-    status, printed = site.mkdocs(
-        "build", "--site-dir", str(project.parent / "site"), root=project, PYTHONPATH=str(project)
-    )
-    assert status == 0
-    opened = re.findall(r"^opened ((?:docs|snippets)/.*\.md)$", printed, re.M)
-    written = [path.relative_to(project).as_posix() for path in project.glob("*/**/*.md")]
-    assert sorted(opened) == sorted(name for name in written if name.startswith(("docs/", "snippets/")))

@@ -29,14 +29,10 @@ def terms(tmp_path):
 
 MASK = '<a class="term" href="../glossary/#mask" title="Hides &lt;keys&gt;, &quot;all&quot;.">{}</a>'
 CAUSAL = '<a class="term" href="../glossary/#causal-mask" title="Hides the future.">{}</a>'
-
-
-# No prose, or no term.
-ALONE = [
-    "<h2>A mask</h2><p>masked</p>",
-    '<p><code>mask</code> <a href="x">a <em>mask</em></a></p>',
-    "<p>A loss mask in memory, &lt;b&gt;.</p>",
-]
+ALONE = (  # no prose, or no term
+    '<h2>A mask</h2><p>masked</p><p><code>mask</code> <a href="x">a <em>mask</em></a></p>'
+    "<p>A loss mask in memory, &lt;b&gt;.</p>"
+)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +41,7 @@ ALONE = [
         ("<p>A mask and a mask.</p>", f"<p>A {MASK.format('mask')} and a mask.</p>"),
         ("<p>A causal\nmask.</p>", f"<p>A {CAUSAL.format(f'causal{chr(10)}mask')}.</p>"),
         ("<p>causal</p><p>mask</p>", f"<p>causal</p><p>{MASK.format('mask')}</p>"),
-        *[(alone, alone) for alone in ALONE],
+        (ALONE, ALONE),
     ],
 )
 def test_the_first_mention_of_a_term_in_prose_is_a_link_with_its_sentence(terms, body, wanted):

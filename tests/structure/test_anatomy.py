@@ -50,12 +50,6 @@ def test_a_translation_takes_what_it_builds_on_from_the_english_page(translation
     refuse(f"{path}:1: take out `builds_on`" for path in paths if "builds_on" in read(path).front)
 
 
-def introduced() -> dict[str, str]:
-    """The terms of the glossary, and the page of cells that introduces each."""
-    pages = {row["en"]: row["where"].partition("#")[0] for row in read_rows(ROOT / "languages/glossary.csv")}
-    return {term: page for term, page in pages.items() if page in SLUGS}
-
-
 @of_a_page
 def test_what_is_not_folded_is_read_in_one_sitting(page):
     """Terms of a formula, names in code and what a picture shows are not counted: they are looked at, not read."""
@@ -78,10 +72,11 @@ def test_a_line_that_is_marked_new_stands_on_no_page_that_this_one_builds_on(pag
     )
 
 
-@of_a_page
+@pytest.mark.parametrize("page", [page for page in WRITTEN if "overview" not in ENGLISH[page].front])
 def test_no_page_uses_what_a_later_one_introduces(page, refuse):
-    """In the text that is not folded; where to go next may name what comes."""
-    known, terms = {page, *beneath(page)}, introduced()
+    """In the text that is not folded; where to go next may name what comes, and so may an overview."""
+    known, rows = {page, *beneath(page)}, read_rows(ROOT / "languages/glossary.csv")
+    terms = {row["en"]: other for row in rows if (other := row["where"].partition("#")[0]) in SLUGS}
     blocks = [block for block in visible(page) if block.section != LAST]
     refuse(
         f"docs/en/{page}.md:{block.line}: {what} comes from {other}, which this page does not build on"

@@ -92,22 +92,17 @@ def test_a_change_is_named_until_it_is_declared_or_accepted(made, capsys, old, n
 
 
 @pytest.mark.parametrize(
-    ("field", "message"),
+    ("fields", "message"),
     [
-        ("behind: [one]", "one is as the English is; take it out of `behind`"),
-        ("behind: all", "has a text, but `behind: all` shows the English one"),
-        ("behind: one", "`behind` is 'one'; write"),
+        ("behind: [one]\nmade_from:", "one is as the English is; take it out of `behind`"),
+        ("behind: all\nmade_from:", "has a text, but `behind: all` shows the English one"),
+        ("behind: one\nmade_from:", "`behind` is 'one'; write"),
+        ("new:", "says nowhere from which English it was made; once it is whole, nox -s"),
     ],
 )
-def test_a_page_that_says_it_is_behind_without_need_is_named(made, field, message):
-    change(made, "made_from:", f"{field}\nmade_from:")
+def test_a_page_that_says_it_is_behind_without_need_or_nothing_is_named(made, fields, message):
+    change(made, "made_from:", fields)
     with pytest.raises(SourceError, match=f"^{made}:1: .*{message}"):
-        refuse_undeclared(made)
-
-
-def test_a_new_page_is_told_how_to_be_accepted(made):
-    made.write_text(ENGLISH, encoding="utf-8")
-    with pytest.raises(SourceError, match="says nowhere from which English it was made; once it is whole, nox -s"):
         refuse_undeclared(made)
 
 

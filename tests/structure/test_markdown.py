@@ -66,7 +66,7 @@ def test_every_part_of_a_page_stands_on_its_line_and_in_its_section():
     assert [block.words for block in PAGE.of("heading", "title")] == ["Title of code", "Section", "Why?"]
     assert {block.line for block in PAGE.blocks if block.folded} == {19, 21, 23}
     assert {block.section for block in PAGE.blocks if block.line < 15} == {TOP}
-    sections = [(section.id, section.title, section.line) for section in PAGE.sections.values()]
+    sections = [(name, section.title, section.line) for name, section in PAGE.sections.items()]
     assert sections == [("top", "Title of code", 6), ("section", "Section", 15)]
     assert "".join(section.text for section in PAGE.sections.values()) == PAGE.body
 

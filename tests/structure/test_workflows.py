@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import tarfile
+import zipfile
 
 import pytest
 import yaml
@@ -47,6 +48,18 @@ def test_a_published_site_knows_its_repository_and_the_branch_that_its_pages_lin
     url = load("publish.yml")["jobs"]["build"]["env"]["REPOSITORY_URL"]
     assert url == "${{ github.server_url }}/${{ github.repository }}"
     assert load("ci.yml")["on"]["push"]["branches"] == [home.BRANCH]
+
+
+def test_the_archive_is_the_site_and_lies_in_it_under_the_name_that_pages_know(tmp_path):
+    job = load("publish.yml")["jobs"]["build"]
+    [make] = [step["run"] for step in job["steps"] if "SITE_ARCHIVE" in step.get("run", "")]
+    (tmp_path / "site/it").mkdir(parents=True)
+    for path in ("site/index.html", "site/it/index.html"):
+        (tmp_path / path).touch()
+    subprocess.run(["bash", "-e", "-c", make], cwd=tmp_path, env={**os.environ, **job["env"]}, check=True)
+    with zipfile.ZipFile(tmp_path / "site" / job["env"]["SITE_ARCHIVE"]) as archive:
+        pages = {name for name in archive.namelist() if name.endswith("html")}
+    assert pages == {"site/index.html", "site/it/index.html"}
 
 
 def test_the_notebooks_of_a_site_are_pushed_as_one_commit_in_place_of_the_last(tmp_path):

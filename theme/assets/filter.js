@@ -1,5 +1,5 @@
-// The filter of a long list: it leaves the entries in whose names, in any language, stands what is typed; or in whose
-// question, or the title of its page.
+// The filter of a long list: it leaves the entries in whose names, in any language, stands each word that is typed; or in
+// whose question, or the title of its page.
 
 "use strict"; {
 
@@ -11,7 +11,8 @@ const entries = [...document.querySelectorAll(".entry")].map(entry => [entry, pl
 
 function filter() {
   const typed = plain(field.value)
-  for (const [entry, name] of entries) entry.hidden = !name.includes(typed)
+  const words = typed.split(/\s+/)
+  for (const [entry, name] of entries) entry.hidden = !words.every(word => name.includes(word))
   letters.hidden = typed !== ""
   const shown = entries.filter(([entry]) => !entry.hidden).length
   count.textContent = typed && count.dataset.count.replace("{shown}", shown).replace("{all}", entries.length)

@@ -36,25 +36,27 @@ function places(words) {
   })
 }
 
-const fold = range => range.startContainer.parentElement.closest("details:not([open])")
+const around = (range, selector) => range.startContainer.parentElement.closest(selector)
+const fold = range => around(range, "details:not([open])")
+const passage = range => around(range, "h1, h2, h3, li, p, pre, summary, tr") ?? article
 
 export function mark() {
   const [address, words] = JSON.parse(sessionStorage.getItem("attention.sought"))
   sessionStorage.removeItem("attention.sought")
   if (address !== location.href || !window.Highlight) return
   const found = places(words)
-  // What is folded is opened where it says more of the words than what can be seen does.
+  // What says most of the words is shown, such as a row of a table, and the fold that hides it is opened.
   const said = new Map()
   for (const range of found) {
-    const where = fold(range) ?? article
-    said.set(where, (said.get(where) ?? new Set()).add(`${range}`.toLowerCase()))
+    const where = passage(range), words = said.get(where)?.words ?? new Set()
+    said.set(where, { first: range, ...said.get(where), words: words.add(`${range}`.toLowerCase()) })
   }
-  const most = [...said].sort(([a, one], [b, other]) => other.size - one.size || (b === article) - (a === article))[0]
+  const [most] = [...said.values()].sort((a, b) => b.words.size - a.words.size || !!fold(a.first) - !!fold(b.first))
   if (!most) return
-  const first = found.find(range => (fold(range) ?? article) === most[0])
+  const { first } = most
   for (let folded; (folded = fold(first));) folded.open = true
   CSS.highlights.set("found", new Highlight(...found))
-  const { top, bottom } = first.getBoundingClientRect()
+  const { top } = first.getBoundingClientRect(), { bottom } = passage(first).getBoundingClientRect()
   if (top < 0 || bottom > innerHeight) first.startContainer.parentElement.scrollIntoView({ block: "center" })
   const clear = new AbortController()
   for (const event of ["click", "keydown"]) {

@@ -1,4 +1,4 @@
-// What a reader chooses and where they are: colours, language, section, menu.
+// What a reader chooses, what they have read and where they are: colours, pages, section, menu, language.
 
 "use strict"; {
 
@@ -24,6 +24,87 @@ button.addEventListener("click", () => {
   try { localStorage.setItem("attention.colours", choice === "auto" ? "" : choice) } catch { /* chosen for this page alone */ }
 })
 
+// --- a downloaded copy: no server looks for the page of a folder
+
+if (location.protocol === "file:") {
+  for (const link of all("a[href]")) {
+    const address = new URL(link.getAttribute("href"), location) // a link in a drawing does not know its parts
+    if (address.protocol === "file:" && address.pathname.endsWith("/")) {
+      address.pathname += "index.html"
+      link.setAttribute("href", address)
+    }
+  }
+}
+
+// --- what was read: only this browser keeps it, for all languages together, until the reader forgets it on the first page
+
+const root = document.documentElement
+const menu = document.querySelector(".md-nav--primary")
+const steps = all("details a", menu)
+const own = steps.find(link => link.ariaCurrent)
+const goOn = document.querySelector(".go-on")
+
+const folder = link => link.href.replace(/(index\.html)?([?#].*)?$/, "")
+const slug = link => folder(link).slice(folder(document.querySelector(".md-logo")).length)
+
+function recall(what) {
+  try { return JSON.parse(localStorage.getItem(`attention.${what}`)) ?? {} } catch { return {} }
+}
+
+function keep(what, value) {
+  try { localStorage.setItem(`attention.${what}`, JSON.stringify(value)) } catch { /* nothing may be kept */ }
+}
+
+function tell() {
+  const read = recall("read"), place = recall("place")
+  const isRead = link => read[slug(link)] === true
+  for (const link of steps) {
+    link.querySelector(".read")?.remove()
+    if (isRead(link)) link.insertAdjacentHTML("beforeend", `<span class="read" role="img" aria-label="${menu.dataset.read}">✓</span>`)
+  }
+  const last = steps.find(link => slug(link) === place.page)
+  if (!goOn || !last) return
+  const next = steps.slice(steps.indexOf(last)).find(link => !isRead(link)) ?? last
+  const link = goOn.firstChild
+  const section = next === last && place.language === root.lang ? ` · ${place.title}` : ""
+  link.href = next.href + (next === last ? place.hash : "")
+  link.textContent = menu.dataset.goOn.replace("{page}", () => next.firstChild.data + section)
+  root.classList.add("reads") // it is seen
+}
+
+function forget() {
+  for (const what of ["read", "place"]) localStorage.removeItem(`attention.${what}`)
+  root.classList.remove("reads")
+  tell()
+  document.querySelector("main").focus({ preventScroll: true }) // or the focus would be lost with the button
+}
+
+if (goOn) {
+  goOn.innerHTML = `<a></a> <button type="button">${menu.dataset.forget}</button>`
+  goOn.lastChild.addEventListener("click", forget)
+}
+tell()
+addEventListener("pageshow", tell) // who comes back by the button of the browser has read on
+
+// A page is read once each of its sections has been on the screen, in one visit or in several: to open it, or to jump to
+// its end, is not to read it.
+if (own) {
+  const parts = all("article h2[id]")
+  const seen = new IntersectionObserver(changes => {
+    const read = recall("read"), page = slug(own)
+    if (read[page] === true) return
+    const ids = new Set(read[page])
+    changes.filter(({ isIntersecting }) => isIntersecting).forEach(({ target }) => ids.add(target.id))
+    keep("read", { ...read, [page]: parts.every(part => ids.has(part.id)) || [...ids] })
+    tell()
+  })
+  parts.forEach(part => seen.observe(part))
+}
+
+function reach({ hash, textContent: title }) {
+  if (own) keep("place", { page: slug(own), hash, title, language: root.lang })
+}
+
 // --- finding one's place: the title in the header, the section in the table of contents, the menu of a phone
 
 const topic = document.querySelector(".md-header__title")
@@ -31,16 +112,27 @@ const title = document.querySelector("h1")
 const sections = all("article :is(h2, h3)[id]")
 const contents = document.querySelector(".md-nav--secondary")
 const entries = all(".md-nav--secondary a")
+const place = document.querySelector(".here b")
+let current // the entry of the section that is read
 
 function follow() {
   topic.classList.toggle("md-header__title--active", title.getBoundingClientRect().bottom < 48)
   const atEnd = innerHeight + scrollY >= document.documentElement.scrollHeight - 2
-  const here = atEnd ? sections.at(-1) : sections.findLast(heading => heading.getBoundingClientRect().top < 100)
-  for (const entry of entries) {
-    const isHere = entry.hash === `#${here?.id}`
-    if (isHere && !entry.ariaCurrent) contents.scrollTop = entry.offsetTop - contents.clientHeight / 2
-    entry.ariaCurrent = isHere ? "location" : null
-  }
+  const top = 4 + parseFloat(getComputedStyle(document.documentElement).scrollPaddingTop) // where a link puts a heading
+  const here = atEnd ? sections.at(-1) : sections.findLast(heading => heading.getBoundingClientRect().top < top)
+  const entry = entries.find(entry => entry.hash === `#${here?.id}`)
+  if (entry === current) return
+  if (current) current.ariaCurrent = null
+  current = entry
+  place.textContent = entry?.textContent ?? ""
+  if (!entry) return
+  entry.ariaCurrent = "location"
+  show()
+  reach(entry)
+}
+
+function show() {
+  contents.scrollTop = current?.offsetTop - contents.clientHeight / 2
 }
 
 document.addEventListener("scroll", () => requestAnimationFrame(follow), { passive: true })
@@ -64,6 +156,12 @@ document.addEventListener("keydown", event => {
   opener.focus() // or the focus would be lost with the menu
 })
 document.querySelector(".md-sidebar--primary").addEventListener("click", event => { if (event.target.closest("a")) slide(false) })
+contents?.addEventListener("toggle", show)
+contents?.addEventListener("click", event => {
+  if (!event.target.closest("a")) return
+  slide(false)
+  contents.hidePopover()
+})
 
 // --- keys: n leads to the next page, p to the previous one
 
@@ -85,17 +183,5 @@ document.addEventListener("click", event => {
   const link = event.target.closest("a[hreflang]")
   if (link) link.hash = location.hash
 })
-
-// --- a downloaded copy: no server looks for the page of a folder
-
-if (location.protocol === "file:") {
-  for (const link of all("a[href]")) {
-    const address = new URL(link.getAttribute("href"), location) // a link in a drawing does not know its parts
-    if (address.protocol === "file:" && address.pathname.endsWith("/")) {
-      address.pathname += "index.html"
-      link.setAttribute("href", address)
-    }
-  }
-}
 
 }

@@ -13,11 +13,16 @@ const scripts = document.currentScript.src
 
 const isFound = () => results.dataset.words === query.value.trim()
 
+// Both at once, or the second would be asked for when the first is there, which needs it.
+async function load() {
+  const files = ["find.js", "../pagefind/pagefind.js"]
+  const [{ find }] = await Promise.all(files.map(file => import(new URL(file, scripts))))
+  return find
+}
+
 function find() {
   if (query.value.trim() && !isFound()) status.textContent = dialog.dataset.searching
-  import(new URL("find.js", scripts)).then(({ find }) => find()).then(openBest, () => {
-    status.textContent = dialog.dataset.failed
-  })
+  load().then(find => find(openBest)).catch(() => { status.textContent = dialog.dataset.failed })
 }
 
 let isEntered = false // Enter waits for the results of the words that stand in the field
@@ -78,6 +83,8 @@ if (location.protocol === "file:") { // from which nothing can be fetched
     if (opener.elements) query.value = opener.elements[0].value
     open()
   }))
+  const ahead = () => load().catch(() => {}) // what fails is said when the search is opened
+  openers.forEach(opener => opener.elements?.[0].addEventListener("focus", ahead, { once: true }))
   document.addEventListener("keydown", event => {
     const typing = event.target.closest("input, textarea, select") && !dialog.contains(event.target)
     const wanted = (event.key === "/" && !typing) || (event.key === "k" && (event.ctrlKey || event.metaKey))

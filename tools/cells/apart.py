@@ -111,11 +111,8 @@ def sudden_end(cell: Cell, status: int) -> SourceError:
 
 # -- another machine on another day: what a program prints of those, no page can promise ------------
 
-ANSWERS: list[tuple[Any, str]] = [
-    (os, "cpu_count"),
-    (torch, "get_num_threads"),
-    *((platform, name) for name in ("machine", "node", "platform", "processor", "python_version")),
-]
+ANSWERS: list[tuple[Any, str]] = [(os, "cpu_count"), (torch, "get_num_threads")]
+ANSWERS += ((platform, name) for name in ("machine", "node", "platform", "processor", "python_version"))
 ballast: list[bytes] = []
 
 

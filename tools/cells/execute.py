@@ -87,7 +87,7 @@ def run(path: Path, cells: list[Cell], device: str = "cpu", seed: int = 1, begin
     remember_source(cells)
     result.namespace[CHECK] = checker(result.namespace, result.executed, lies)
     result.namespace[LAST] = refuse_echo
-    with contained(module) as folder, known_state(device, seed):
+    with contained(module, device, seed) as folder:
         for number, cell in enumerate(cells):
             begin(cell)
             before = dict(result.namespace)
@@ -128,7 +128,7 @@ def execute_cell(cell: Cell, namespace: dict[str, Any], output: Output, may_warn
         warnings.simplefilter("ignore", DeprecationWarning)  # what Python says to developers of libraries alone
         warnings.filterwarnings("always", category=DeprecationWarning, module="__main__")
         warnings.filterwarnings("ignore", ".* is non-interactive, and thus cannot be shown")  # figures of a lab
-        exec(compiled(cell)[0], namespace)
+        exec(compiled(cell), namespace)
     if warned and not may_warn:
         raise cell.fault(f"warns at line {warned[0].lineno} of {warned[0].filename}: {warned[0].message}")
     if errors.getvalue():
@@ -142,31 +142,25 @@ def refuse_echo(where: str, value: object) -> None:
 
 
 @contextlib.contextmanager
-def contained(module: types.ModuleType) -> Iterator[str]:
-    """Keep what a program does to the interpreter: `__main__`, the environment, the working directory, its files."""
+def contained(module: types.ModuleType, device: str, seed: int) -> Iterator[str]:
+    """Start from one global state, whatever ran before, and keep what a program does to the interpreter.
+
+    That is the state of torch, `__main__`, the environment, the working directory and its files.
+    """
     main = sys.modules["__main__"]
     sys.modules["__main__"] = module
+    # Fused attention kernels draw dropout masks of their own.
+    backend = contextlib.nullcontext() if device == "cpu" else sdpa_kernel(SDPBackend.MATH)
     with tempfile.TemporaryDirectory() as folder:
         try:
-            with mock.patch.dict(os.environ, MPLBACKEND="agg"), contextlib.chdir(folder):
+            set_state(device, seed)
+            with mock.patch.dict(os.environ, MPLBACKEND="agg"), contextlib.chdir(folder), backend:
                 yield folder
         finally:
             sys.modules["__main__"] = main
             if pyplot := sys.modules.get("matplotlib.pyplot"):
                 pyplot.close("all")
-
-
-@contextlib.contextmanager
-def known_state(device: str, seed: int) -> Iterator[None]:
-    """Start from one global state of torch, whatever ran before, and leave it behind."""
-    set_state(device, seed)
-    # Fused attention kernels draw dropout masks of their own.
-    backend = contextlib.nullcontext() if device == "cpu" else sdpa_kernel(SDPBackend.MATH)
-    try:
-        with backend:
-            yield
-    finally:
-        set_state(device, seed)
+            set_state(device, seed)
 
 
 def set_state(device: str, seed: int) -> None:

@@ -30,6 +30,5 @@ def refuse_misfit(cell: Cell) -> None:
         for axis, size in sizes(matrix).items():
             names = cell.names[axis]
             if names and len(names) != size:
-                raise SourceError(
-                    f"{where} names {len(names)} {axis}, but a matrix that it prints has {size}; give each one word"
-                )
+                fault = f"names {len(names)} {axis}, but a matrix that it prints has {size}"
+                raise SourceError(f"{where} {fault}; give each one word")

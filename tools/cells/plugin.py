@@ -25,7 +25,7 @@ from tools.cells.apart import Nursery
 from tools.cells.execute import Output, Run
 from tools.cells.labels import refuse_misfit
 from tools.cells.record import facts, read_record, write_atomically, write_record
-from tools.cells.shapes import compiled
+from tools.cells.shapes import shape_comments
 from tools.cells.source import Cell, SourceError, digest, folder_of, program_cells, read_cells, slug_of, with_outputs
 
 LEGEND = {"B", "H", "Hkv", "T", "Tq", "Tk", "D", "E", "V"}
@@ -192,10 +192,9 @@ class CellTest(Test):
     def refuse_chance(self, one: Run, other: Run) -> None:
         """`SourceError` where two runs, from different random states, differ: in a print, or in what they draw next."""
         if not compare.same(one.outputs[self.name].getvalue(), other.outputs[self.name].getvalue()):
-            raise self.cell.fault(
-                "prints something else each time, after other cells, or on another machine or day; "
-                "put torch.manual_seed(...) above all that draws, and print what holds everywhere"
-            )
+            fault = "prints something else each time, after other cells, or on another machine or day"
+            fix = "put torch.manual_seed(...) above all that draws, and print what holds everywhere"
+            raise self.cell.fault(f"{fault}; {fix}")
         if self.name in one.draws and one.draws[self.name] != other.draws[self.name]:
             raise self.cell.fault("draws random numbers without a seed of its own; put torch.manual_seed(...) first")
 
@@ -220,7 +219,7 @@ class NotebookTest(Test):
 
 def unchecked(cells: Iterable[Cell], run: Run) -> set[str]:
     """Where shape comments of cells stand that a run has not executed."""
-    return {where for cell in cells for where in compiled(cell)[1]} - run.executed
+    return {f"{cell.path}:{line}" for cell in cells for line in shape_comments(cell)} - run.executed
 
 
 def refuse_equal_sizes(namespace: Mapping[str, Any], path: Path) -> None:

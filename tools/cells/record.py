@@ -21,7 +21,6 @@ from tools.cells.source import Cell, SourceError, digest, read_text
 CONSTRAINTS = Path(__file__).parents[2] / "constraints.txt"
 Entry = Mapping[str, Any]  # what a record says of a page
 Record = Mapping[str, Entry]
-Badge = Mapping[str, Any]
 
 
 def facts(device: str) -> dict[str, str]:
@@ -64,10 +63,8 @@ def read_record(path: str | Path) -> dict[str, dict[str, Any]]:
     torch, day = pinned_torch(), today()
     for slug, page in pages.items():
         if page["torch"] != torch or page["date"] > day:
-            raise SourceError(
-                f"{path}: {slug} ran on {page['date']} with torch {page['torch']}; today is {day} and "
-                f"constraints.txt pins {torch}; {fix}"
-            )
+            known = f"today is {day} and constraints.txt pins {torch}"
+            raise SourceError(f"{path}: {slug} ran on {page['date']} with torch {page['torch']}; {known}; {fix}")
     return pages
 
 
@@ -106,7 +103,7 @@ def still_verified(page: Entry | None, cells: Sequence[Cell], device: str) -> li
     return [cell for cell in able if recorded.get(cell.name) == digest(cells, cell)]
 
 
-def badges(slug: str, cells: Sequence[Cell], records: Mapping[str, Record]) -> dict[str, Badge]:
+def badges(slug: str, cells: Sequence[Cell], records: Mapping[str, Record]) -> dict[str, Entry]:
     """By its device what each record says of a page: how many of its cells have not changed since they passed."""
     return {
         device.upper(): {**entry, "device": device.upper(), "name": entry["device"], "cells": len(cells)}

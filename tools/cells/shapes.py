@@ -28,9 +28,8 @@ def shape_comments(cell: Cell) -> dict[int, str]:
         if token.type == tokenize.COMMENT:
             where = f"{cell.path}:{token.start[0]}"
             if not (match := SHAPE.fullmatch(token.string.strip())):
-                raise SourceError(
-                    f"{where}: a comment in a cell is a shape, as in # (B, H, T, D), not {token.string!r}"
-                )
+                rule = "a comment in a cell is a shape, as in # (B, H, T, D)"
+                raise SourceError(f"{where}: {rule}, not {token.string!r}")
             sizes_of(match[1], where)
             comments[token.start[0]] = match[1]
     return comments
@@ -45,8 +44,8 @@ def sizes_of(comment: str, where: str) -> types.CodeType:
 
 
 @functools.cache
-def compiled(cell: Cell) -> tuple[types.CodeType, frozenset[str]]:
-    """The code object of a cell, with its shape comments as calls of `CHECK`, and where these comments stand.
+def compiled(cell: Cell) -> types.CodeType:
+    """The code object of a cell, with its shape comments as calls of `CHECK`.
 
     The value of a last line that is no assignment goes through `LAST`, since a notebook would show it. `SourceError`
     where the cell is no Python, or has a comment that is no shape or stands where none is checked.
@@ -62,11 +61,9 @@ def compiled(cell: Cell) -> tuple[types.CodeType, frozenset[str]]:
     visitor = Instrument(cell.path, comments)
     tree = visitor.visit(tree)
     for line in comments.keys() - visitor.used:
-        raise SourceError(
-            f"{cell.path}:{line}: this shape cannot be checked; put it behind the last line of an assignment or return"
-        )
-    code = compile(ast.fix_missing_locations(tree), cell.path, "exec", dont_inherit=True)
-    return code, frozenset(f"{cell.path}:{line}" for line in comments)
+        fix = "put it behind the last line of an assignment or return"
+        raise SourceError(f"{cell.path}:{line}: this shape cannot be checked; {fix}")
+    return compile(ast.fix_missing_locations(tree), cell.path, "exec", dont_inherit=True)
 
 
 class Instrument(ast.NodeTransformer):

@@ -7,7 +7,7 @@ import difflib
 import functools
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,6 @@ DEVICES = {"cuda": "CUDA", "mps": "MPS", "xpu": "XPU", "sim": "PrivateUse1"}  # 
 MARKED = "wrong", "right", "new"  # kinds of lines
 WORDS = *MARKED, "rows", "columns", "rows and columns", "measures", *(f"needs {device}" for device in DEVICES)
 INCLUDE = re.compile(r'( *)--8<-- "([\w/-]+)\.md:([a-z][a-z0-9-]*)"')
-Reader = Callable[[Path], str]
 
 
 class SourceError(ValueError):
@@ -107,17 +106,11 @@ def folder_of(path: str | Path) -> Path:
     return next(folder for folder in Path(path).parents if folder.name == "snippets")
 
 
-def read_cells(path: str | Path, read: Reader = read_text) -> list[Cell]:
-    """The cells of a snippet file in reading order, and in their places those that it shows of others.
-
-    `read` gives the text of each file.
-    """
+def read_cells(path: str | Path) -> list[Cell]:
+    """The cells of a snippet file in reading order, and in their places those that it shows of others."""
     cells: list[Cell] = []
-    for line, part in parts(path, read(Path(path))):
-        if isinstance(part, Include):
-            cell = borrowed(find(Path(folder_of(path), f"{part.slug}.md"), part.name, f"{path}:{line}", read))
-        else:
-            cell = part
+    for line, part in parts(path, read_text(path)):
+        cell = shown(part, path, folder_of(path)) if isinstance(part, Include) else part
         if cell.name in (other.name for other in cells):
             raise SourceError(f"{path}:{line}: a second cell is named {cell.name!r}; give it a name of its own")
         cells.append(cell)
@@ -138,17 +131,19 @@ def part_of(match: re.Match[str], path: str | Path, line: int) -> Cell | Include
         return Cell(match["name"], match["code"], match["output"], line + 1, path=str(path), **told)
     if include := INCLUDE.fullmatch(match[0]):
         return Include(line, include[2], include[3])
-    raise SourceError(
-        f"{path}:{line}: here begins neither a whole cell, as CONTRIBUTING.md shows one, "
-        f"nor a line that shows a cell of another file: {match[0]!r}"
-    )
+    kinds = "neither a whole cell, as CONTRIBUTING.md shows one, nor a line that shows a cell of another file"
+    raise SourceError(f"{path}:{line}: here begins {kinds}: {match[0]!r}")
 
 
 def meaning(mark: str | None, code: str, where: str) -> dict[str, Any]:
-    """What a first mark says behind the name, as arguments of `Cell`."""
+    """What a first mark says behind the name, as arguments of `Cell`; `SourceError` for a word that no mark has."""
     arguments: dict[str, Any] = {"marks": ()}
     for part in mark.split("; ") if mark else []:
-        word, content = word_and_content(part, where)
+        word, _, content = part.partition(": ")
+        if word not in WORDS or not content.strip():
+            known = [f"{name}: …" for name in WORDS]
+            example = f"CONTRIBUTING.md has an example of each word: {', '.join(known)}"
+            raise SourceError(f"{where}: the mark says {part!r}; {example}{nearest(f'{word}: …', known)}")
         if word in MARKED:
             arguments["marks"] += tuple((line, word) for line in lines_with(content, code, where))
         elif word.startswith("needs"):
@@ -158,18 +153,6 @@ def meaning(mark: str | None, code: str, where: str) -> dict[str, Any]:
         else:
             arguments |= dict.fromkeys(word.split(" and "), tuple(content.split()))
     return arguments
-
-
-def word_and_content(part: str, where: str) -> tuple[str, str]:
-    """A part of a mark, `wrong: softmax(-2)`, cut in two; `SourceError` for a word that no mark has, or alone."""
-    word, _, content = part.partition(": ")
-    if word not in WORDS or not content.strip():
-        known = [f"{name}: …" for name in WORDS]
-        raise SourceError(
-            f"{where}: the mark says {part!r}; CONTRIBUTING.md has an example of each word: "
-            f"{', '.join(known)}{nearest(f'{word}: …', known)}"
-        )
-    return word, content
 
 
 def lines_with(quote: str, code: str, where: str) -> list[int]:
@@ -185,10 +168,8 @@ def line_with(piece: str, code: str, where: str) -> int:
     """The number of the line of a cell that has this piece; `SourceError` where it is not exactly one."""
     numbers = [number for number, line in enumerate(split_lines(code), start=1) if piece in line]
     if len(numbers) != 1:
-        raise SourceError(
-            f"{where}: the mark quotes {piece!r}, which {len(numbers) or 'no'} lines of the cell have; "
-            "quote a piece that the line to be marked alone has"
-        )
+        fault = f"the mark quotes {piece!r}, which {len(numbers) or 'no'} lines of the cell have"
+        raise SourceError(f"{where}: {fault}; quote a piece that the line to be marked alone has")
     return numbers[0]
 
 
@@ -216,41 +197,34 @@ def digest(cells: Sequence[Cell], cell: Cell) -> str:
     return hashlib.sha256(f"{program(cells, cell)}\0{cell.output}{needs}".encode()).hexdigest()
 
 
-def read_includes(page: str | Path, read: Reader = read_text) -> list[Include]:
+def read_includes(page: str | Path) -> list[Include]:
     """The lines of a page that show cells, in order; `SourceError` for one that would show nothing."""
     includes = []
-    for number, line in enumerate(split_lines(read(Path(page))), start=1):
+    for number, line in enumerate(split_lines(read_text(page)), start=1):
         if match := INCLUDE.fullmatch(line):
             includes.append(Include(number, match[2], match[3]))
         elif "-8<-" in line:
-            raise SourceError(
-                f'{page}:{number}: write a cell as --8<-- "masks/padding.md:leak", the name of its file in letters, '
-                f"digits, - and _ alone; found {line.strip()!r}"
-            )
+            example = '--8<-- "masks/padding.md:leak", the name of its file in letters, digits, - and _ alone'
+            raise SourceError(f"{page}:{number}: write a cell as {example}; found {line.strip()!r}")
     return includes
 
 
-def resolve(page: str | Path, snippets: str | Path, read: Reader = read_text) -> list[Cell]:
+def resolve(page: str | Path, snippets: str | Path) -> list[Cell]:
     """The cells that a page shows, in order; `SourceError` names an include whose file or cell is not there."""
-    cells = []
-    for include in read_includes(page, read):
-        cell = find(Path(snippets, f"{include.slug}.md"), include.name, f"{page}:{include.line}", read)
-        cells.append(cell if Path(page).match(f"{include.slug}.md") else borrowed(cell))
-    return cells
+    return [shown(include, page, snippets) for include in read_includes(page)]
 
 
-def find(path: Path, name: str, where: str, read: Reader) -> Cell:
-    """The cell `name` that is written in a snippet file; `SourceError` says `where` it is asked for in vain."""
+def shown(include: Include, page: str | Path, snippets: str | Path) -> Cell:
+    """The cell that a line of a page, or of another snippet file, shows; where it is not its own, no line is new."""
+    path, where = Path(snippets, f"{include.slug}.md"), f"{page}:{include.line}"
     if not path.is_file():
         raise SourceError(f"{where}: there is no file {path}")
-    cells = {part.name: part for _, part in parts(path, read(path)) if isinstance(part, Cell)}
-    if name not in cells:
-        raise SourceError(f"{where}: {path} has no cell {name!r}{nearest(name, cells)}")
-    return cells[name]
-
-
-def borrowed(cell: Cell) -> Cell:
-    """A cell on a page that is not its own, where no line of it is new."""
+    cells = {part.name: part for _, part in parts(path, read_text(path)) if isinstance(part, Cell)}
+    if include.name not in cells:
+        raise SourceError(f"{where}: {path} has no cell {include.name!r}{nearest(include.name, cells)}")
+    cell = cells[include.name]
+    if Path(page).match(f"{include.slug}.md"):
+        return cell
     return replace(cell, marks=tuple((line, kind) for line, kind in cell.marks if kind != "new"))
 
 
@@ -271,10 +245,8 @@ def with_outputs(path: str | Path, outputs: dict[str, str]) -> str:
         if name not in outputs:
             return str(match[0])
         if not outputs[name].endswith("\n") or re.search("^(```|<!--)|[^\n -~]", outputs[name], re.M):
-            raise SourceError(
-                f"{path}: a page cannot show what the cell {name!r} prints: {outputs[name]!r}; "
-                "print whole lines of plain ASCII text, without ``` or <!-- at the start of a line"
-            )
+            fix = "print whole lines of plain ASCII text, without ``` or <!-- at the start of a line"
+            raise SourceError(f"{path}: a page cannot show what the cell {name!r} prints: {outputs[name]!r}; {fix}")
         mark = match[0].partition("\n")[0]
         return f"{mark}\n```python\n{code}```\n{OUTPUT_MARK}\n```text\n{outputs[name]}```\n<!-- --8<-- [end:{name}] -->"
 

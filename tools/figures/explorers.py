@@ -8,25 +8,24 @@ import functools
 import json
 import math
 import re
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 import yaml
 from torch import nn
-from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from tools.cells.record import write_atomically
 from tools.cells.source import read_cells, read_text
+from tools.figures.one_sentence import one_sentence
+from tools.figures.pages import Numbers, names_of, numbers, run
+from tools.figures.rope_clocks import rope_clocks
 from tools.figures.shape_tracer import shape_tracer
 
 FOLDER = Path("verified/explorers")
 INNERMOST = re.compile(r"(?<=\[)\n[^][{}]*(?=\])")
 State = Mapping[str, str]  # what the controls of a figure say
-Numbers = dict[str, Any]  # what a figure is given
 
 
 @functools.cache
@@ -39,13 +38,6 @@ def settings(name: str) -> dict[str, Any]:
 def states(name: str) -> list[State]:
     """The states of an explorer, the first one first."""
     return [settings(name)["first"] | others for others in ({}, *settings(name)["others"])]
-
-
-def numbers(tensor: torch.Tensor) -> Any:
-    """A tensor as lists, its numbers with the nine digits that tell one float32 from the next."""
-    if tensor.dim():
-        return [numbers(row) for row in tensor]
-    return float(f"{tensor.item():.9g}")
 
 
 # --- the mask painter -----------------------------------------------------------------------------
@@ -98,8 +90,7 @@ def masking(state: State) -> str:
     """The code of a mask that is True where a key is hidden."""
     T = len(tokens())
     if state["pattern"] == "hand":
-        masked = [1 - int(bit) for bit in f"{int(state['cells'], 16):036b}"]
-        rows = "".join(f"    {masked[start : start + T]},\n" for start in range(0, T * T, T))
+        rows = "".join(f"    {[1 - bit for bit in row]},\n" for row in bits(state["cells"]))
         return f"T = {T}\nmasked = torch.tensor([\n{rows}]).bool()"
     chosen = [state["pattern"], *(["documents"] if state["documents"] != "1" else [])]
     chosen += [state["side"]] if state["pads"] != "0" else []
@@ -110,6 +101,13 @@ def masking(state: State) -> str:
     return "\n".join([first, *(f"masked = masked | ({line})" for line in lines)])
 
 
+def bits(cells: str) -> list[list[int]]:
+    """The entries of a painted mask, row by row, 1 where a query sees a key, of nine hexadecimal digits."""
+    T = len(tokens())
+    entries = [int(bit) for bit in f"{int(cells, 16):036b}"]
+    return [entries[start : start + T] for start in range(0, T * T, T)]
+
+
 def called(library: Mapping[str, Any], cases: Sequence[Numbers]) -> Numbers:
     """A library as the figure shows it, with the one weight that it gives where a row has no key at all."""
     own = [case for case in cases if case["state"]["library"] == library["name"]]
@@ -118,13 +116,29 @@ def called(library: Mapping[str, Any], cases: Sequence[Numbers]) -> Numbers:
     return {name: library[name] for name in ("name", "label", "says", "code")} | {"empty": float(weight)}
 
 
-def run(code: str, **names: Any) -> dict[str, Any]:
-    """The names that a piece of code leaves, which finds these."""
-    names |= {"torch": torch, "F": F, "flex_attention": flex_attention}
-    names |= {"create_block_mask": functools.partial(create_block_mask, device="cpu")}
-    with warnings.catch_warnings(action="ignore"):  # FlexAttention wants to be compiled
-        exec(code, names)
-    return names
+# --- six tokens -----------------------------------------------------------------------------------
+
+
+def six_tokens() -> Numbers:
+    """A program that masks the scores of six tokens, and the row of weights that it prints."""
+    figure, painter = settings("six-tokens"), settings("mask-painter")
+    vectors = "".join(f"    {vector},\n" for vector in painter["tokens"])
+    head = f"import torch\n\ninputs = torch.tensor([\n{vectors}])\n"
+    named = {"words": painter["words"], "head": head, "code": figure["code"], "patterns": figure["patterns"]}
+    return named | {"cases": [printed(state, head) for state in states("six-tokens")]}
+
+
+def printed(state: State, head: str) -> Numbers:
+    """What the program of a state makes and prints."""
+    figure, shown = settings("six-tokens"), list[torch.Tensor]()
+    rows = "".join(f"    {row},\n" for row in bits(state["cells"]))
+    lines = figure["patterns"] | {"hand": f"visible = torch.tensor([\n{rows}]).bool()"}
+    code = head + figure["code"].format(visible=lines[state["pattern"]], query=state["query"])
+    made = run(code, print=shown.append)
+    [row] = shown
+    case = {"state": state, "code": code, "visible": made["visible"].int().tolist()}
+    sums = row.sum(dim=0, keepdim=True)
+    return case | {"weights": numbers(made["weights"]), "row": numbers(row), "sum": numbers(sums)}
 
 
 # --- one query ------------------------------------------------------------------------------------
@@ -153,12 +167,6 @@ def attended(state: State) -> Numbers:
 
 NUDGED = {"causal": "causal-5", "padding": "padding-3"}  # what a figure begins with on the page of a call
 Build = Callable[..., nn.Module]  # it makes a module of the museum
-
-
-@functools.cache
-def names_of(slug: str) -> dict[str, Any]:
-    """What the shared cells of a page define."""
-    return run("\n".join(cell.code for cell in read_cells(Path(f"snippets/{slug}.md")) if cell.shared))
 
 
 def leak_meter() -> Numbers:
@@ -225,7 +233,7 @@ def in_steps(module: nn.Module, cache: Any, tokens: torch.Tensor) -> torch.Tenso
     return torch.cat([module(chunk, cache=cache)[0] for chunk in tokens.split(2, dim=1)], dim=1)
 
 
-MAKERS = mask_painter, one_query, leak_meter, shape_tracer
+MAKERS = mask_painter, six_tokens, one_query, leak_meter, shape_tracer, rope_clocks, one_sentence
 EXPLORERS = {make.__name__.replace("_", "-"): make for make in MAKERS}
 
 

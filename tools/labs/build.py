@@ -23,7 +23,6 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from nbclient import NotebookClient
@@ -92,20 +91,16 @@ def drawn(cells: Sequence[Cell], ran: Sequence[NotebookNode]) -> Figures:
         others = [output for output in done.outputs if SVG not in output.get("data", {})]
         printed = "".join(output.get("text") or output.get("evalue") or output.data["text/plain"] for output in others)
         if not compare.same(cell.output or "", printed) or any(output.get("name") != "stdout" for output in others):
-            raise SourceError(
-                f"{cell.path}:{cell.fence}: in a notebook, the cell {cell.name!r} shows neither a figure nor what the "
-                f"page says that it prints, but {printed!r}; fix it, or run nox -s update -- {slug_of(cell.path)}"
-            )
+            fix = f"fix it, or run nox -s update -- {slug_of(cell.path)}"
+            shows = "shows neither a figure in a notebook nor what the page says that it prints"
+            raise cell.fault(f"{shows}, but {printed!r}; {fix}")
         if pictures:
-            note = {"program": digest(cells, cell)} | measured(cell)
+            # Of one that measures, the machine and the day are noted, too.
+            measured = {"measured": facts("cuda" if torch.cuda.is_available() else "cpu")} if cell.measures else {}
+            note = {"program": digest(cells, cell)} | measured
             svgs = [tidy(picture, f"{cell.name}-{n}-") for n, picture in enumerate(pictures)]
             figures[cell.name] = [v4.new_output("display_data", {SVG: svg}, metadata=note) for svg in svgs]
     return figures
-
-
-def measured(cell: Cell) -> dict[str, Any]:
-    """What is noted of the figures of a cell that measures: the machine and the day."""
-    return {"measured": facts("cuda" if torch.cuda.is_available() else "cpu")} if cell.measures else {}
 
 
 def tidy(svg: str, prefix: str) -> str:
@@ -145,10 +140,9 @@ def descriptions(page: markdown.Page, figures: Figures) -> Mapping[str, Sequence
         told[name].append(block.words)
     for name in figures.keys() | told.keys():
         if len(figures.get(name, [])) != len(told[name]):
-            raise SourceError(
-                f"{page.path}: the cell {name!r} draws {len(figures.get(name, []))} figures and the page describes "
-                f"{len(told[name])}; write one line ![what it shows](#{name}) for each, below the cell"
-            )
+            fault = f"draws {len(figures.get(name, []))} figures and the page describes {len(told[name])}"
+            fix = f"write one line ![what it shows](#{name}) for each, below the cell"
+            raise SourceError(f"{page.path}: the cell {name!r} {fault}; {fix}")
     return told
 
 

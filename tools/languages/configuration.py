@@ -1,6 +1,5 @@
 """What mkdocs.yml says of languages and pages: it is the only list of either."""
 
-import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,35 +20,23 @@ Loader.add_multi_constructor("tag:yaml.org,2002:python/name:", lambda loader, na
 
 @dataclass(frozen=True)
 class Configuration:
-    """The languages, English first, the files of the nav in order, such as `masks/padding.md`, and its chapters."""
+    """The languages, English first, and the files of the nav in order, such as `masks/padding.md`."""
 
     languages: tuple[str, ...]
     files: tuple[str, ...]
-    chapters: tuple[str, ...]
 
     @property
     def slugs(self) -> tuple[str, ...]:
         """The pages of the nav by their keys, such as `masks/padding`."""
         return tuple(file.rpartition(".")[0] for file in self.files)
 
-    @property
-    def translations(self) -> tuple[str, ...]:
-        """The languages but English."""
-        return tuple(language for language in self.languages if language != "en")
-
 
 def read(path: Path = Path("mkdocs.yml")) -> Configuration:
     """What mkdocs.yml says."""
-    return parse(read_text(path))
-
-
-@functools.lru_cache(maxsize=8)
-def parse(text: str) -> Configuration:
-    settings = yaml.load(text, Loader)
+    settings = yaml.load(read_text(path), Loader)
     [i18n] = [plugin["i18n"] for plugin in settings["plugins"] if isinstance(plugin, dict) and "i18n" in plugin]
     languages = tuple(language["locale"] for language in i18n["languages"])
-    chapters = (name for item in settings["nav"] if isinstance(item, dict) for name in item)
-    return Configuration(languages, tuple(files_of(settings["nav"])), tuple(chapters))
+    return Configuration(languages, tuple(files_of(settings["nav"])))
 
 
 def files_of(item: Any) -> Iterator[str]:

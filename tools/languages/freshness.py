@@ -69,10 +69,8 @@ def refuse_undeclared(path: Path) -> None:
     if "made_from" not in page.front and not declared:
         raise SourceError(f"{path}:1: says nowhere from which English it was made; once it is whole, {accepting}")
     if undeclared := ", ".join(name for name in behind if name not in declared):
-        raise SourceError(
-            f"{path}:1: the English of {undeclared} has changed (git log -p docs/*/{slug}.md); fix these sections, "
-            f"then {accepting}; or tell its readers, in the front matter: behind: [{undeclared}]"
-        )
+        fix = f"fix these sections, then {accepting}; or tell its readers, in the front matter: behind: [{undeclared}]"
+        raise SourceError(f"{path}:1: the English of {undeclared} has changed (git log -p docs/*/{slug}.md); {fix}")
     if needless := ", ".join(name for name in declared if name not in behind):
         raise SourceError(f"{path}:1: {needless} is as the English is; take it out of `behind`")
 
@@ -90,12 +88,13 @@ def accept(path: Path) -> None:
 def main(arguments: list[str]) -> None:
     """List what translations lack, or accept some."""
     site = configuration.read()
+    languages = [language for language in site.languages if language != "en"]
     parser = argparse.ArgumentParser(prog="nox -s translations --", description=__doc__.partition("\n")[0])
     told = "record that these pages say what the English says now, such as foundations/causal"
     parser.add_argument("--accept", nargs="+", metavar="PAGE", choices=site.slugs, help=told)
-    parser.add_argument("--lang", choices=site.translations, help="in this language; in all where none is named")
+    parser.add_argument("--lang", choices=languages, help="in this language; in all where none is named")
     options = parser.parse_args(arguments)
-    for language in [options.lang] if options.lang else site.translations:
+    for language in [options.lang] if options.lang else languages:
         for slug in options.accept or site.slugs:
             path = Path("docs", language, f"{slug}.md")
             if options.accept:

@@ -28,39 +28,26 @@ TOP = "top"  # the section above the first heading with an id
 ALL = "all"  # `behind: all` in the front matter: the page has no text of its own yet
 ASKS = "asks"  # the questions above a page, which are a section of their own
 ALIASES = "aliases"  # what askers type and the page does not say
-OF_ONE_LANGUAGE = (ALIASES, "behind", "builds_on", "glossary", "made_from")  # fields with nothing to translate
+# Fields with nothing to translate.
+OF_ONE_LANGUAGE = (ALIASES, "behind", "builds_on", "glossary", "made_from", "overview")
 ID = re.compile(r" *\{#([\w-]+)\}$")
-BLOCKS = {
-    "admonition_open": "admonition",
-    "cell": "cell",
-    "code_block": "code block",
+# Tokens that are blocks without a text of their own; below, what is not called here as its token is.
+BLOCKS = ("admonition_open", "cell", "code_block", "fence", "html_block", "list_item_open", "math_block", "tr_open")
+KINDS = {
+    "admonition_title": "title",
+    "em": "mark",
     "fence": "code block",
-    "html_block": "html",
-    "list_item_open": "list item",
-    "math_block": "formula",
-    "tr_open": "table row",
-}
-WITH_TEXT = {
-    "admonition_title_open": "title",
-    "heading_open": "heading",
-    "paragraph_open": "paragraph",
-    "td_open": "table cell",
-    "th_open": "table cell",
-}
-PIECES = {
-    "code_inline": "code",
-    "em_close": "end of mark",
-    "em_open": "mark",
     "hardbreak": "break",
-    "html_inline": "html",
+    "html_block": "html",
     "image": "picture",
-    "link_close": "end of link",
-    "link_open": "link",
-    "math_inline": "formula",
+    "math": "formula",
+    "math_block": "formula",
     "softbreak": "break",
-    "strong_close": "end of mark",
-    "strong_open": "mark",
+    "strong": "mark",
+    "td": "table cell",
     "text": "words",
+    "th": "table cell",
+    "tr": "table row",
 }
 
 
@@ -107,7 +94,6 @@ READ = ("words", "code", "formula", "break")
 class Section:
     """A part of a page from a heading with an id to before the next one; `text` is its Markdown."""
 
-    id: str
     title: str
     line: int
     text: str
@@ -234,10 +220,8 @@ def read_entries(front: str, path: Path, name: str) -> Iterator[Entry]:
             case yaml.MappingNode(value=[(yaml.ScalarNode(value=section), yaml.ScalarNode(value=words))]):
                 yield Entry(section, words, entry.start_mark.line + 1)
             case _:
-                line = entry.start_mark.line + 1
-                raise SourceError(
-                    f"{path}:{line}: an entry of `{name}` is a section and words, `- formula: Do I scale?`"
-                )
+                says = f"an entry of `{name}` is a section and words, `- formula: Do I scale?`"
+                raise SourceError(f"{path}:{entry.start_mark.line + 1}: {says}")
 
 
 class Reader(MarkdownIt):
@@ -290,10 +274,17 @@ def read_blocks(tokens: list[Token]) -> Iterator[Block]:
             text = f"{token.info} {token.content}".strip()
             if token.type == "admonition_open":
                 text = f"{token.markup} {token.meta['tag']}"
-            yield Block(BLOCKS[token.type], *place(token), text, section, folds > 0)
+            yield Block(kind_of(token), *place(token), text, section, folds > 0)
         elif token.type == "inline":
             text = f"{before.markup} {before.attrs.get('id', '')}".strip() if before.type == "heading_open" else ""
-            yield Block(WITH_TEXT[before.type], *place(token), text, section, folds > 0, tuple(read_pieces(token)))
+            yield Block(kind_of(before), *place(token), text, section, folds > 0, tuple(read_pieces(token)))
+
+
+def kind_of(token: Token) -> str:
+    """The kind of the block or the piece that a token is, begins or ends."""
+    name = re.sub("_(open|close|inline)$", "", token.type)
+    kind = KINDS.get(name, name.replace("_", " "))
+    return f"end of {kind}" if token.nesting < 0 else kind
 
 
 def place(token: Token) -> tuple[int, int]:
@@ -306,7 +297,7 @@ def read_pieces(inline: Token) -> Iterator[Piece]:
     line = place(inline)[0]
     for token in flat(inline.children or []):
         text = str(token.attrs.get("href") or token.attrs.get("src") or token.content or token.markup)
-        piece = Piece(PIECES[token.type], line, text, token.attrs)
+        piece = Piece(kind_of(token), line, text, token.attrs)
         line += text.count("\n") + (piece.kind == "break")
         yield piece
 
@@ -333,5 +324,5 @@ def read_sections(text: str, path: Path, first_line: int, blocks: tuple[Block, .
     for name, words, line, end in parts:
         if name in sections:
             raise SourceError(f"{path}:{line}: a second section has the id {name!r}; take another")
-        sections[name] = Section(name, words, line, "\n".join([*lines[line - 1 : end - 1], ""]))
+        sections[name] = Section(words, line, "\n".join([*lines[line - 1 : end - 1], ""]))
     return sections

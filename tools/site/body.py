@@ -8,27 +8,29 @@ from pathlib import Path
 
 import yaml
 from jinja2 import Environment
+from math_core import LatexError, LatexToMathML
 from mkdocs import utils
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.toc import AnchorLink
 
-from tools.cells.source import SourceError
+from tools.cells.source import SourceError, read_text
 from tools.languages.markdown import ALL
 from tools.languages.pictures import in_words, words_of_pictures
 from tools.site import explorers
 from tools.site.cells import drawings, fill
-from tools.site.files import ROOT, relative, text
-from tools.site.mathematics import to_mathml
+from tools.site.files import ROOT, relative
 from tools.site.outputs import legend
 from tools.site.overview import counted
 from tools.site.pages import Edition, SitePage, i18n_of
 from tools.site.terms import Terms
 from tools.site.tree import Node, parse, put, replace, written
 
-GLOSSARY, MUSEUM = "glossary", "practice/museum"
+GLOSSARY = "glossary"
 SHORT = re.compile("(?=.*[ -]).{1,24}")  # a browser ends a line at these two
+BEHIND = re.compile(r"^[^\s\w<>&]+")  # a formula, what no line may begin with
 BROAD = 600  # a wider picture goes on beside the screen of a phone
 OF_THE_FILE = ("height", "width", "xmlns")
+CONVERTER = LatexToMathML(fancy_error=False)
 
 
 class Drawing:
@@ -39,7 +41,7 @@ class Drawing:
         language, languages = i18n.current_language, [one.locale for one in i18n.config.languages]
         tables, numbers = relative(ROOT / "languages"), relative(ROOT / "verified/explorers")
         self.edition, self.env, self.words = edition, env, config.extra["text"]
-        self.citation = yaml.safe_load(text(relative(ROOT / "CITATION.cff")))
+        self.citation = yaml.safe_load(read_text(relative(ROOT / "CITATION.cff")))
         self.terms = Terms(tables / "glossary.csv", language, languages)
         self.pictures = words_of_pictures(tables / "pictures.csv", language)
         self.explorer = explorers.drawing(env, numbers, explorers.words(tables / "explorers.csv", language))
@@ -59,7 +61,8 @@ class Drawing:
         inline_pictures(tree, relative(ROOT / "docs/assets"), self.pictures if own else {})
         enlarge_words(tree)
         say_counted(tree, self.counts)
-        scripts = explorers.show(tree, path, partial(self.explorer, museum=self.way(page, MUSEUM)))
+        draw = partial(self.explorer, way=partial(self.way, page), pages=self.edition.in_nav)
+        scripts = explorers.show(tree, path, draw)
         return written(tree), scripts
 
     def way(self, page: SitePage, slug: str) -> str:
@@ -79,6 +82,32 @@ def older(headings: Iterable[AnchorLink], behind: Sequence[str]) -> Iterator[Anc
         if heading.id in behind or (heading.level == 1 and {"asks", "top"} & {*behind}):
             yield heading
         yield from older(heading.children, behind)
+
+
+def to_mathml(body: Node, source: Path) -> None:
+    """Make the formulas of a page MathML; `SourceError` names the line of one that is not TeX.
+
+    The search leaves out what is displayed, not what belongs to a sentence; no line begins with the comma behind one.
+    """
+    for node in body.css(".arithmatex"):  # what pymdownx.arithmatex writes in its generic mode
+        display, tex = node.tag == "div", node.text().strip()[2:-2].strip()
+        formula, behind = mathml(tex, display, source), node.next
+        if display:
+            formula = formula.replace("<math", "<math data-pagefind-ignore", 1)
+        elif behind and (text_behind := behind.text_content) and (rest := BEHIND.sub("", text_behind)) != text_behind:
+            formula = f'<span class="kept">{formula}{html.escape(text_behind.removesuffix(rest))}</span>'
+            behind.replace_with(rest)
+        replace(node, formula)
+
+
+def mathml(tex: str, display: bool, source: Path) -> str:
+    """A formula as MathML."""
+    try:
+        return CONVERTER.convert_with_local_state(tex, displaystyle=display)
+    except LatexError as error:
+        line = read_text(source).partition(tex.splitlines()[0])[0].count("\n") + 1
+        message = str(error).partition(": ")[2].rstrip(".")
+        raise SourceError(f"{source}:{line}: {message} in {' '.join(tex.split())}") from None
 
 
 def scroll_tables(body: Node) -> None:
@@ -115,8 +144,8 @@ def inline_pictures(body: Node, assets: Path, words: Mapping[str, str]) -> None:
 
 
 def picture(path: Path, name: str, words: Mapping[str, str]) -> str:
-    """An SVG picture as part of a page."""
-    svg = parse(in_words(text(path), words)).css_first("svg")
+    """An SVG picture as part of a page; without a name it only adorns the words beside it."""
+    svg = parse(in_words(read_text(path), words)).css_first("svg")
     if not svg or svg.css("script") or any(key.startswith("on") for node in svg.traverse() for key in node.attributes):
         raise SourceError(f"{path}:1: not an SVG picture, or one with a script; save it as a plain SVG")
     for key in OF_THE_FILE:
@@ -124,7 +153,10 @@ def picture(path: Path, name: str, words: Mapping[str, str]) -> str:
             del svg.attrs[key]
     broad = float(svg.attrs.sget("viewBox", "0 0 0 0").split()[2]) > BROAD
     svg.attrs["class"] = "picture broad" if broad else "picture"
-    svg.attrs["role"], svg.attrs["aria-label"] = "img", name
+    if name:
+        svg.attrs["role"], svg.attrs["aria-label"] = "img", name
+    else:
+        svg.attrs["aria-hidden"] = "true"
     return svg.html or ""
 
 

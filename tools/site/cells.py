@@ -18,7 +18,6 @@ from pygments.util import ClassNotFound
 from tools.cells.source import Cell, SourceError, read_includes, split_lines
 from tools.labs.notebooks import described
 from tools.languages.markdown import Page
-from tools.site.files import text
 from tools.site.outputs import show
 from tools.site.tree import Node, replace
 
@@ -33,7 +32,7 @@ DATE = re.compile(r"\d{4}-\d\d-\d\d")
 def with_places(page: Page) -> str:
     """The text of a page, in it a place for each cell that it shows and for each figure that it describes."""
     lines = ["", *split_lines(page.text)]
-    ends = {include.line: include.line + 1 for include in read_includes(page.path, text)}
+    ends = {include.line: include.line + 1 for include in read_includes(page.path)}
     for line, end in (ends | {block.line: block.end for block, _ in described(page)}).items():
         indent = lines[line].removesuffix(lines[line].lstrip())
         lines[line:end] = [f"{indent}```{PLACE}\n{indent}{line}\n{indent}```", *[""] * (end - line - 1)]
@@ -65,7 +64,7 @@ def drawings(
     `ran_on` are sentences that stand below some cells, by their names, and below the figures of these; `words` are
     those of the language.
     """
-    includes, places = read_includes(page.path, text), [(name, block.line) for block, name in described(page)]
+    includes, places = read_includes(page.path), [(name, block.line) for block, name in described(page)]
     pictures = [(name, figure) for name, each in figures.items() for figure in each]
     if [name for name, _ in places] != [name for name, _ in pictures]:
         fix = f"write it anew: nox -s update -- labs/{page.path.stem}"
@@ -73,7 +72,9 @@ def drawings(
     drawn = {include.line: draw(cell, words) for include, cell in zip(includes, cells, strict=True)}
     drawn |= {line: f'<div class="plot">{figure}</div>' for (_, line), (_, figure) in zip(places, pictures)}
     for name, line in ({include.name: include.line for include in includes} | dict(places)).items():
-        drawn[line] += below(name, ran_on)
+        if name in ran_on:
+            sentence = DATE.sub(r"<time>\g<0></time>", html.escape(ran_on[name]))
+            drawn[line] += f'<p class="ran-on">{sentence}</p>'
     return drawn
 
 
@@ -82,12 +83,6 @@ def draw(cell: Cell, words: Mapping[str, str]) -> str:
     tags = tuple((line, f'<mark class="{kind}" data-says="{html.escape(words[kind])}">') for line, kind in cell.marks)
     code = block(cell.code, "python", tags).replace('">', f'" id="cell-{cell.name}">', 1)
     return code + output(cell, words) if cell.output else code
-
-
-def below(name: str, ran_on: Mapping[str, str]) -> str:
-    """Where a cell ran, if that is said of it."""
-    sentence = DATE.sub(r"<time>\g<0></time>", html.escape(ran_on.get(name, "")))
-    return f'<p class="ran-on">{sentence}</p>' if sentence else ""
 
 
 @functools.cache
@@ -110,7 +105,5 @@ def block(source: str, language: str, marks: Sequence[tuple[int, str]] = ()) -> 
 def output(cell: Cell, words: Mapping[str, str]) -> str:
     """What a cell prints as a box that joins its code; the search leaves it out."""
     axes = (words[axis].format(names=" ".join(names)) for axis, names in cell.names.items() if names)
-    return (
-        f'<div class="output no-copy" role="group" aria-label="{html.escape(" · ".join([words["output"], *axes]))}" '
-        f"data-pagefind-ignore><pre>{show(cell.output or '', **cell.names)}</pre></div>"
-    )
+    known = f'role="group" aria-label="{html.escape(" · ".join([words["output"], *axes]))}" data-pagefind-ignore'
+    return f'<div class="output no-copy" {known}><pre>{show(cell.output or "", **cell.names)}</pre></div>'

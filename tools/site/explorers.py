@@ -10,21 +10,22 @@ theme/assets/explorers/<name>.js makes it live.
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qsl
 
 from jinja2 import Environment
 
-from tools.cells.source import SourceError
+from tools.cells.source import SourceError, read_text
 from tools.languages.glossary import read_rows
-from tools.site.files import text
 from tools.site.outputs import largest, tone_of
 from tools.site.tree import Node, replace
 
-COMPUTING = {"mask-painter", "one-query"}  # with the kernel
+COMPUTING = {"mask-painter", "one-query", "six-tokens"}  # with the kernel
+MOVING = {"kv-grid", "one-sentence", "rope-clocks"}  # in frames
+PAINTING = {"mask-painter", "six-tokens"}  # of a mask
 
-Draw = Callable[
-    ..., str
-]  # an explorer by its page, its name, its state, its words, and what its template needs besides
+# An explorer by its page, its name, its state, its words, and what its template needs besides.
+Draw = Callable[..., str]
 
 
 def words(path: Path, language: str) -> dict[str, str]:
@@ -42,7 +43,9 @@ def show(body: Node, source: Path, draw: Draw) -> list[str]:
         replace(paragraph, draw(source, name, link.attrs.sget("state"), link.inner_html or ""))
         names.append(name)
     kernel = ["kernel"] if COMPUTING.intersection(names) else []
-    return [*kernel, "explorer", *names] if names else []
+    painting = ["painting"] if PAINTING.intersection(names) else []
+    moving = ["moving"] if MOVING.intersection(names) else []
+    return [*kernel, "explorer", *painting, *moving, *names] if names else []
 
 
 def drawing(env: Environment, folder: Path, words: Mapping[str, str]) -> Draw:
@@ -52,16 +55,15 @@ def drawing(env: Environment, folder: Path, words: Mapping[str, str]) -> Draw:
     """
     env.filters.update(tone=tone_of, largest=largest)
 
-    def draw(source: Path, name: str, state: str, legend: str, **more: str) -> str:
+    def draw(source: Path, name: str, state: str, legend: str, **more: Any) -> str:
         path = Path(folder, f"{name}.json")
         if not path.is_file():
             raise SourceError(f"{source}: no explorer is named {name!r}; {folder} has them all")
-        golden, wanted = json.loads(text(path)), dict(parse_qsl(state))
+        golden, wanted = json.loads(read_text(path)), dict(parse_qsl(state))
         case = next((case for case in golden["cases"] if wanted.items() <= case["state"].items()), None)
         if not case:
             raise SourceError(f"{source}: {name} has no numbers for the state {state!r}; {path} names them all")
-        return env.get_template(f"explorers/{name}.html").render(
-            golden=golden, case=case, legend=legend, words=words, **more
-        )
+        template = env.get_template(f"explorers/{name}.html")
+        return template.render(golden=golden, case=case, legend=legend, words=words, **more)
 
     return draw

@@ -1,6 +1,5 @@
-"""The files that the site is built from, each of which a build opens once for all languages."""
+"""The files that the site is built from."""
 
-import functools
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +9,7 @@ import rjsmin
 
 from tools.cells.labels import refuse_misfit
 from tools.cells.shapes import compiled
-from tools.cells.source import Cell, read_cells, read_text
+from tools.cells.source import Cell, read_cells
 
 ROOT = Path(__file__).resolve().parents[2]
 MINIFIED = {".css": rcssmin.cssmin, ".js": rjsmin.jsmin}
@@ -21,26 +20,13 @@ def relative(path: Path | str) -> Path:
     return Path(os.path.relpath(path))
 
 
-@functools.cache
-def text(path: Path) -> str:
-    """The text of a file."""
-    return read_text(path)
-
-
-@functools.cache
 def own_cells(path: Path) -> Sequence[Cell]:
     """The cells of a snippet file; none where there is no such file."""
-    cells = read_cells(path, text) if path.is_file() else []
+    cells = read_cells(path) if path.is_file() else []
     for cell in cells:
         compiled(cell)
         refuse_misfit(cell)
     return cells
-
-
-def forget() -> None:
-    """Read everything anew, since a preview builds again when files have changed."""
-    text.cache_clear()
-    own_cells.cache_clear()
 
 
 def join(paths: Sequence[Path]) -> None:

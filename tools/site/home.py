@@ -12,7 +12,5 @@ GITHUB = "https://github.com/"
 def refuse_unknown(repository: str | None) -> None:
     """`SourceError` where the address of a repository, if there is one, is of a host whose links are not known here."""
     if repository and not re.fullmatch(rf"{GITHUB}[\w.-]+/[\w.-]+(?<!\.git)", repository):
-        raise SourceError(
-            f"REPOSITORY_URL is {repository!r}; write the address of a repository on GitHub, as in {GITHUB}owner/name, "
-            "or unset it: then no page has links to its repository"
-        )
+        fix = f"write the address of a repository on GitHub, as in {GITHUB}owner/name, or unset it"
+        raise SourceError(f"REPOSITORY_URL is {repository!r}; {fix}: then no page has links to its repository")

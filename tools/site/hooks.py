@@ -21,12 +21,13 @@ from mkdocs.structure.pages import Page
 
 from tools.cells.source import SourceError
 from tools.languages.markdown import Entry
-from tools.site import files, home, overview, plain, search, symbols
+from tools.site import files, home, overview, plain, search
 from tools.site.body import GLOSSARY, Drawing, older
 from tools.site.cells import FENCE, with_places
-from tools.site.files import relative
+from tools.site.files import ROOT, relative
 from tools.site.head import policy, without_indents
 from tools.site.pages import Edition, SitePage, i18n_of, read_edition, refuse_misspelt
+from tools.site.terms import introduced
 
 # static-i18n makes anew what mkdocs-jupyter made of a notebook: without this, its raw JSON is published as the page.
 if ".ipynb" not in utils.markdown_extensions:
@@ -35,9 +36,8 @@ logging.getLogger("mkdocs.plugins.mkdocs_static_i18n").setLevel(logging.WARNING)
 
 # What some pages show besides their text; in a site without this theme they are their text.
 ENDS: Mapping[str, Callable[[Edition], Mapping[str, Any]]] = {
-    "index": lambda edition: {"attention": overview.attention(edition.in_nav)},
     "map": lambda edition: {"rows": list(overview.rows(edition))},
-    "symbols": lambda edition: {"symbols": symbols.index(edition.in_nav.values())},
+    "symbols": lambda edition: {"symbols": overview.index(edition.in_nav.values())},
     "verified": lambda edition: overview.with_cells(edition.in_nav.values()),
 }
 TEMPLATES = {slug: f"{slug}.html" for slug in (*ENDS, GLOSSARY, "questions")} | {"index": "home.html"}
@@ -48,6 +48,7 @@ class Now:
 
     preview = False
     asked: dict[str, Sequence[Entry]]  # by addresses
+    introduced: dict[str, Sequence[Entry]]
     edition: Edition
     drawing: Drawing
 
@@ -69,9 +70,8 @@ def on_build_error(error: Exception) -> None:
 def on_config(config: MkDocsConfig) -> None:
     """After static-i18n has put in the words of the language that is built now."""
     if not i18n_of(config).building:
-        files.forget()
         home.refuse_unknown(config.extra["repository"])
-        now.asked = {}
+        now.asked, now.introduced = {}, {}
     del config.theme.dirs[1:]  # or MkDocs would publish what Material brings
     config.mdx_configs["toc"]["permalink_title"] = config.extra["text"]["permalink"]
     config.mdx_configs["pymdownx.superfences"] = {"custom_fences": [FENCE]}
@@ -85,8 +85,13 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
 @event_priority(-200)
 def on_nav(nav: Navigation, config: MkDocsConfig, files: Files) -> None:
     """After static-i18n has put in the names of the chapters in the language that is built now."""
-    now.edition = read_edition(nav, config, files, i18n_of(config).current_language)
-    now.asked |= {page.url: page.asked for page in now.edition.in_nav.values()}
+    language = i18n_of(config).current_language
+    now.edition = read_edition(nav, config, files, language)
+    pages = now.edition.in_nav.values()
+    taken = {entry.words.casefold() for page in pages for entry in page.asked}
+    terms = introduced(relative(ROOT / "languages/glossary.csv"), language, taken)
+    now.asked |= {page.url: page.asked for page in pages}
+    now.introduced |= {page.url: terms[page.slug] for page in pages}
     for item in nav.items:
         item.title = escape(item.title) if item.children else item.title
 
@@ -149,4 +154,4 @@ def on_post_build(config: MkDocsConfig) -> None:
         Path(config.site_dir, "sitemap.xml.gz").unlink()  # no robot asks for it
         files.join([Path(config.site_dir, path) for path in config.extra_css])
         files.minify(Path(config.site_dir, "assets"))
-        search.index(config.site_dir, now.asked)
+        search.index(config.site_dir, now.asked, now.introduced)

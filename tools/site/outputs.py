@@ -38,15 +38,10 @@ def show(text: str, rows: Sequence[str] = (), columns: Sequence[str] = ()) -> st
     tinted = MATRIX.sub(lambda matrix: with_names(matrix[0], rows, columns), tint(text))
     tinted = re.sub("^(?=[^<\n])", "<i></i>", tinted, flags=re.M)  # the other lines begin below their numbers
     beside, above = (max(map(len, names), default=0) for names in (rows, columns))
-    # Names are written smaller than numbers: one as long as its column leaves a space.
-    upright = above > min(map(column_width, MATRIX.findall(text)))
+    # Names are written smaller than numbers: one as long as its column, to the next, leaves a space.
+    upright = above > min(len(f"{first_row(matrix)[0]}, ") for matrix in MATRIX.findall(text))
     style = f"--beside:{beside};--above:{above}"
     return f'<code class="named{" upright" if upright else ""}" style="{style}">{tinted}</code>'
-
-
-def column_width(matrix: str) -> int:
-    """How far it is from one column of a printed matrix to the next."""
-    return len(f"{first_row(matrix)[0]}, ")
 
 
 def with_names(matrix: str, rows: Sequence[str], columns: Sequence[str]) -> str:

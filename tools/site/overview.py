@@ -1,17 +1,22 @@
-"""What the site says of all its pages together: the map, what the first page counts."""
+"""What the site says of all its pages together: the map, what the first page counts, where each name is used.
 
-import re
-from collections import Counter
+A name is one that a cell imports from torch, einops or transformers, written out (`torch.nn.Linear`), or a class that
+the cells define, or a function of theirs that says its shapes. One that nearly every page uses says nothing and is left
+out. theme/symbols.html shows the index of names, made from the source text of the cells while the site is built.
+"""
+
+import ast
+import functools
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from tools.cells.shapes import shape_comments
-from tools.cells.source import SourceError, nearest
+from tools.cells.source import Cell, SourceError, nearest
 from tools.site.pages import Edition, SitePage
 
-WEIGHTS = "foundations/causal", "weights"  # the cell whose matrix the first page draws
-SECTION = "foundations/causal", "row-zero"  # that shows it
-DECIMAL = re.compile(r"\d\.\d{4}")
+PACKAGES = ("torch.", "einops.", "transformers.")
+NEARLY_ALL = 0.8
 
 
 def bases(page: SitePage, pages: Mapping[str, SitePage]) -> list[SitePage]:
@@ -20,10 +25,8 @@ def bases(page: SitePage, pages: Mapping[str, SitePage]) -> list[SitePage]:
     before = order[: order.index(page.slug)] if page.slug in pages else order
     for slug in page.builds_on:
         if slug not in before:
-            raise SourceError(
-                f"docs/en/{page.slug}.md:1: builds_on names {slug!r}; no page before it in the nav is that"
-                + nearest(slug, before)
-            )
+            fault = f"builds_on names {slug!r}; no page before it in the nav is that{nearest(slug, before)}"
+            raise SourceError(f"docs/en/{page.slug}.md:1: {fault}")
     return [pages[slug] for slug in page.builds_on]
 
 
@@ -60,10 +63,66 @@ def counted(pages: Collection[SitePage], languages: int, words: Mapping[str, Any
     ]
 
 
-def attention(pages: Mapping[str, SitePage]) -> dict[str, Any]:
-    """The tokens of a sentence, for each the weights that it gives to all, and what each row adds up to."""
-    slug, name = WEIGHTS
-    cell = next(cell for cell in pages[slug].own_cells if cell.name == name)
-    printed, size = DECIMAL.findall(cell.output or ""), len(cell.rows)
-    rows = [printed[start : start + size] for start in range(0, size * size, size)]
-    return {"words": cell.rows, "rows": rows, "sums": printed[size * size :][:size], "shown": SECTION}
+# --- the index of names ---------------------------------------------------------------------------
+
+
+def index(pages: Collection[SitePage]) -> list[dict[str, Any]]:
+    """The symbols of some pages from A to Z, whatever stands before the last dot.
+
+    Each has the pages that use it in reading order, each with its first cell that does.
+    """
+    uses, with_cells = defaultdict[str, list[tuple[SitePage, str]]](list), [page for page in pages if page.own_cells]
+    for page in with_cells:
+        for name, cell in names(tuple(page.own_cells)).items():
+            uses[name].append((page, cell))
+    telling = (name for name in uses if len(uses[name]) < NEARLY_ALL * len(with_cells))
+    ordered = sorted((name.rpartition(".")[2].lower(), name) for name in telling)
+    return [{"name": name, "letter": last[0].upper(), "uses": uses[name]} for last, name in ordered]
+
+
+@functools.cache
+def names(cells: tuple[Cell, ...]) -> Mapping[str, str]:
+    """The names that cells use or define, each with the first that does; cached, since languages share their cells."""
+    trees = [ast.parse(cell.code) for cell in cells]
+    imported, firsts = {name: full for tree in trees for name, full in imports(tree)}, dict[str, str]()
+    for cell, tree in zip(cells, trees):
+        full = {name for name in written_out(tree, imported) if name.startswith(PACKAGES)}
+        used = (short(name) for name in full if not any(other.startswith(f"{name}.") for other in full))
+        for name in (*used, *defined(cell.code, tree)):
+            firsts.setdefault(name, cell.name)
+    return firsts
+
+
+def imports(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """What some code imports: each name with what it means."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            package = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+            for alias in node.names:
+                yield alias.asname or alias.name, package + alias.name
+
+
+def defined(code: str, tree: ast.Module) -> Iterator[str]:
+    """The classes of some code, and the functions that say their shapes."""
+    lines = code.splitlines()
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            says_shapes = "# (" in "".join(lines[node.lineno - 1 : node.end_lineno])
+            if says_shapes or isinstance(node, ast.ClassDef):
+                yield node.name
+
+
+def written_out(tree: ast.Module, imported: Mapping[str, str]) -> Iterator[str]:
+    """The imported names that some code uses, torch.nn.Linear and torch.nn alike."""
+    for node in ast.walk(tree):
+        parts: list[str] = []
+        while isinstance(node, ast.Attribute):
+            parts[:0] = [] if node.attr.startswith("__") else [node.attr]
+            node = node.value
+        if isinstance(node, ast.Name) and node.id in imported:
+            yield ".".join([imported[node.id], *parts])
+
+
+def short(name: str) -> str:
+    """A name as the cells write it."""
+    return name.replace("torch.nn.functional.", "F.").replace("torch.nn.", "nn.")

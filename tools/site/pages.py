@@ -13,13 +13,13 @@ from mkdocs.structure.files import Files
 from mkdocs.structure.nav import Navigation
 from nbformat import NotebookNode
 
-from tools.cells.record import Badge, Record, badges, read_records, still_verified
-from tools.cells.source import Cell, SourceError, nearest, resolve
+from tools.cells.record import Entry, Record, badges, read_records, still_verified
+from tools.cells.source import Cell, SourceError, nearest, read_text, resolve
 from tools.labs import notebooks
 from tools.languages import configuration, markdown
 from tools.languages.slips import refuse_slips
 from tools.site import plain
-from tools.site.files import ROOT, own_cells, relative, text
+from tools.site.files import ROOT, own_cells, relative
 
 WORD = re.compile(r"[\u4e00-\u9fff]|[^\W\u4e00-\u9fff]+")  # a Han character, or a word of letters
 I18nFile = Any  # a file of MkDocs with what static-i18n puts on it: its locale, its path without the language
@@ -47,7 +47,7 @@ class SitePage:
     cells: Sequence[Cell]
     own_cells: Sequence[Cell]
     figures: Mapping[str, Sequence[str]]
-    badges: Mapping[str, Badge]
+    badges: Mapping[str, Entry]
     ran_on: Mapping[str, str]
     notebook: str | None
     markdown: str
@@ -74,14 +74,11 @@ def read_edition(nav: Navigation, config: MkDocsConfig, files: Files, language: 
     order: list[I18nFile] = [page.file for page in nav.pages]
     for file in order:
         if file.locale != language:  # static-i18n would show the English page
-            raise SourceError(
-                f"docs/{language}/{file.norm_src_uri} is missing: every page of the nav stands in every language "
-                f"(one language alone: nox -s serve -- --lang {file.locale})"
-            )
-    pages = {
-        file.src_uri: read_page(file, config, files, records)
-        for file in dict.fromkeys([*order, *files.documentation_pages()])
-    }
+            rule = "every page of the nav stands in every language"
+            alone = f"one language alone: nox -s serve -- --lang {file.locale}"
+            raise SourceError(f"docs/{language}/{file.norm_src_uri} is missing: {rule} ({alone})")
+    all_files = dict.fromkeys([*order, *files.documentation_pages()])
+    pages = {file.src_uri: read_page(file, config, files, records) for file in all_files}
 
     def known(items: Iterable[Any]) -> list[SitePage]:
         return [pages[item.file.src_uri] for item in items if not item.children]
@@ -98,13 +95,11 @@ def i18n_of(config: MkDocsConfig) -> Any:
 def refuse_misspelt(mkdocs: Path, pages: Iterable[I18nFile]) -> None:
     """`SourceError` for a page of the nav that is not there; MkDocs takes it for a link."""
     known = [page.norm_src_uri for page in pages]
-    for file in configuration.parse(text(mkdocs)).files:
+    for file in configuration.read(mkdocs).files:
         if file not in known:
-            line = text(mkdocs).partition(file)[0].count("\n") + 1
-            raise SourceError(
-                f"{mkdocs}:{line}: the nav names {file!r}, which is no page; "
-                f"write the name of a file in docs/en{nearest(file, known)}"
-            )
+            line = read_text(mkdocs).partition(file)[0].count("\n") + 1
+            fix = f"write the name of a file in docs/en{nearest(file, known)}"
+            raise SourceError(f"{mkdocs}:{line}: the nav names {file!r}, which is no page; {fix}")
 
 
 def read_page(file: I18nFile, config: MkDocsConfig, files: Files, records: Mapping[str, Record]) -> SitePage:
@@ -112,7 +107,7 @@ def read_page(file: I18nFile, config: MkDocsConfig, files: Files, records: Mappi
     slug, address = file.norm_src_uri.rpartition(".")[0], urljoin(config.site_url, file.url)
     words = config.extra["text"]
     written, source, english = texts(file, slug, config)
-    cells = resolve(source.path, relative(ROOT / "snippets"), text)
+    cells = resolve(source.path, relative(ROOT / "snippets"))
     own, link = own_cells(relative(ROOT / f"snippets/{slug}.md")), linking(file, config, files)
     figures = notebooks.stored_figures(relative(file.abs_src_path)) if file.src_uri.endswith(".ipynb") else {}
     ran_on = places_of_runs(slug, own, records, words) | places_of_figures(figures, words)
@@ -165,11 +160,10 @@ def minutes(source: markdown.Page, words_a_minute: int) -> int:
 
 def texts(file: I18nFile, slug: str, config: MkDocsConfig) -> tuple[markdown.Page, markdown.Page, markdown.Page]:
     """A page as it is written, the page whose text it shows, and the English page; that of a lab is its Markdown."""
-    path, english = (
-        relative(Path(at).with_suffix(".md")) for at in (file.abs_src_path, f"{config.docs_dir}/en/{slug}")
-    )
-    written = markdown.parse(text(path), path)
-    original = markdown.parse(text(english), english) if english.is_file() else written
+    path = relative(Path(file.abs_src_path).with_suffix(".md"))
+    english = relative(f"{config.docs_dir}/en/{slug}.md")
+    written = markdown.read(path)
+    original = markdown.read(english) if english.is_file() else written
     source = original if written.front.get("behind") == markdown.ALL else written
     refuse_slips(source)
     return written, source, original

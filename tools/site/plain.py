@@ -14,7 +14,6 @@ from mkdocs import utils
 from tools.cells.source import Cell, read_includes, split_lines
 from tools.labs.notebooks import linked
 from tools.languages.markdown import Page
-from tools.site.files import text
 
 WIDE_SIGN = re.compile(r"[\u3000-\u303f\uff00-\uffef]$")
 
@@ -27,7 +26,7 @@ def page(
     A figure of a lab, `![It rises.](#curve)`, is in no file of its own: what it shows leads to the cell that draws it.
     """
     lines = linked(source, lambda target: f"{address}{target}" if target.startswith("#") else link(target))
-    for include, cell in zip(read_includes(source.path, text), cells, strict=True):
+    for include, cell in zip(read_includes(source.path), cells, strict=True):
         indent, _, _ = lines[include.line].partition("-")
         lines[include.line] = "\n".join(f"{indent}{line}" for line in in_markdown(cell, ran_on))
     body = "\n".join([*lines[source.first_line :], ""]).lstrip("\n")

@@ -4,13 +4,14 @@ theme/assets/terms.js shows the sentence to whoever points at the link; theme/gl
 """
 
 import html
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from tools.languages.glossary import HAN, Finder, Term, read_glossary
+from tools.languages.markdown import Entry
 from tools.site.tree import Node, change_texts, replace, texts
 
 NO_PROSE = {"a", "button", "code", "h1", "h2", "h3", "h4", "math", "pre", "summary", "svg"}
@@ -48,6 +49,16 @@ class Terms:
                 done = end
                 linked.add(term.id)
         return "".join((*pieces, html.escape(prose[done:], quote=False)))
+
+
+def introduced(path: Path, language: str, taken: Collection[str]) -> dict[str, list[Entry]]:
+    """By pages, the terms that they introduce, each with its section, but for those that are `taken`."""
+    pages = defaultdict[str, list[Entry]](list)
+    for term in read_glossary(path):
+        slug, _, section = term.cells["where"].partition("#")
+        forms = term.forms(language)[:1] if section else []
+        pages[slug] += [Entry(section, form, term.line) for form in forms if form.casefold() not in taken]
+    return pages
 
 
 def entry(term: Term, language: str, others: Collection[str]) -> dict[str, Any]:

@@ -266,6 +266,7 @@ WRONG_LINES = [  # one for each row of the table
     lambda: ZEROS(B, H, T, D).transpose(1, 2).view(B, T, H * D),
     lambda: ZEROS(B, T, D).transpose(2, 3),
     lambda: torch.stack([ZEROS(6, E), ZEROS(5, E)]),
+    lambda: nn.MultiheadAttention(10, 3),
     lambda: with_mask(ZEROS(B, T)),
     lambda: with_mask(ZEROS(B, T, T)),
     lambda: F.scaled_dot_product_attention(ZEROS(B, H, T, D), *[ZEROS(B, 3, T, D)] * 2, enable_gqa=True),
@@ -273,7 +274,7 @@ WRONG_LINES = [  # one for each row of the table
 
 
 def message(wrong_line):
-    with pytest.raises((RuntimeError, IndexError)) as error:
+    with pytest.raises((AssertionError, IndexError, RuntimeError)) as error:
         wrong_line()
     return str(error.value).strip()
 

@@ -6,7 +6,7 @@
 
 const LEVELS = 8 // as in tools/site/outputs.py, whose tints these are
 
-function tone(number, largest) {
+globalThis.tone = (number, largest) => {
   if (Number.isNaN(number)) return "odd"
   if (!number) return "nil"
   return `${number > 0 ? "plus" : "minus"}${Math.ceil(LEVELS * Math.abs(number) / largest)}`
