@@ -71,3 +71,19 @@ def test_a_lie_is_caught(source, message):
 def test_a_comment_that_cannot_be_checked_is_an_error(source):
     with pytest.raises(SourceError, match=r"^cell\.md:\d+: "):
         run(source)
+
+
+MODULE = """
+class M(torch.nn.Module):
+    def forward(self, x):
+        y = x.mT  # (T, B)
+        return y @ x  # (T, T)
+"""
+
+
+def test_checked_code_is_compiled_whole_and_exported_and_its_comments_count_only_where_it_runs():
+    run(MODULE + '\ntorch.compile(M(), fullgraph=True, backend="eager")(torch.ones(2, 4))')
+    assert run(MODULE + "\ntorch.export.export(M(), (torch.ones(2, 4),), strict=True)") == set()
+    assert len(run(MODULE + "\nM()(torch.ones(2, 4))")) == 2
+    with pytest.raises(SourceError, match=r"the code makes \(4, 2\)"):
+        run(MODULE.replace("T, B", "B, T") + "\nM()(torch.ones(2, 4))")
