@@ -81,7 +81,7 @@ class M(torch.nn.Module):
 """
 
 
-def test_checked_code_is_compiled_whole_and_exported_and_its_comments_count_only_where_it_runs():
+def test_checked_code_compiles_and_exports_and_counts_only_where_it_runs():
     run(MODULE + '\ntorch.compile(M(), fullgraph=True, backend="eager")(torch.ones(2, 4))')
     assert run(MODULE + "\ntorch.export.export(M(), (torch.ones(2, 4),), strict=True)") == set()
     assert len(run(MODULE + "\nM()(torch.ones(2, 4))")) == 2
