@@ -13,6 +13,7 @@ EXPLORERS = {
     "#shape-tracer": site.Page("it", "foundations/shapes"),
     "#one-sentence": site.Page("zh", "foundations/one-sentence"),
     "#rope-clocks": site.Page("en", "position/rope"),
+    "#kv-grid": site.Page("it", "cache/kv-cache"),
 }
 FAULTS = {"resultTypes": ["violations"]}  # or it describes all that is right, too, which takes most of its time
 COLOURS = {"runOnly": ["color-contrast"]}  # all that differs between light and dark

@@ -18,6 +18,7 @@ PAGES = {
     "shape-tracer": site.Page("it", "foundations/shapes"),
     "rope-clocks": site.Page("it", "position/rope"),
     "one-sentence": site.Page("it", "foundations/one-sentence"),
+    "kv-grid": site.Page("zh", "cache/kv-cache"),
 }
 OTHER_PAGES = [
     ("one-query", site.Page("en", "foundations/softmax")),
@@ -234,6 +235,7 @@ def test_the_leak_meter_says_which_rows_move_folds_the_rest_and_leads_to_the_mus
         ("shape-tracer", "sizes", "ArrowDown", "sizes=1"),
         ("rope-clocks", "layout", "ArrowDown", "layout=pairs"),
         ("one-sentence", "frame", "ArrowRight ArrowRight", "frame=2"),
+        ("kv-grid", "mask", "ArrowDown ArrowDown", "rule=none"),
     ],
 )
 def test_a_state_is_chosen_by_keyboard_sent_as_a_link_and_undone(tab, name, label, keys, state):
@@ -313,6 +315,7 @@ FITTING = {
     "it/cross/cross-attention/#shape-tracer": [".bar"],
     "it/position/rope/#rope-clocks?frame=10&layout=pairs": [".controls", ".player"],
     "it/foundations/one-sentence/#one-sentence?frame=6": ["legend", ".player"],
+    "it/cache/kv-cache/#kv-grid?frame=2&rule=is_causal": [".controls", ".player"],
     "zh/foundations/causal/#leak-meter?bug=inverted": [".controls", "[data-shows=causal]", "[role=status]"],
 }
 # The gaps between the numbers of a row, in pixels.
@@ -352,6 +355,7 @@ HOSTILE = {
     "shape-tracer": ["sizes=9", "line=1.1", "line=%22", "sizes=1&line=<b>"],
     "rope-clocks": ["frame=11", "frame=-1", "frame=1.5", "layout=<b>", "layout=__proto__&frame=2"],
     "one-sentence": ["frame=10", "frame=two", "frame=<b>"],
+    "kv-grid": ["frame=6", "rule=__proto__", "rule=<b>&frame=2", "rule="],
 }
 
 

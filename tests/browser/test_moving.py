@@ -171,3 +171,51 @@ def test_a_hand_goes_the_way_of_its_position_and_not_around_a_hundred_times(tab)
     shown = [(*frame["places"], frame["hands"][0][0]) for frame in opened.evaluate(CLOCKS, "halves")]
     for (before, _, hand), (after, _, turned) in itertools.pairwise(shown):
         assert 0 <= (turned - hand) * math.copysign(1, after - before) < 4 * math.pi
+
+
+# --- the grid of the KV cache ---------------------------------------------------------------------
+
+# What the grid shows in each frame: the kinds of its cells, the rows that are computed, and what is wrong.
+GRID = """rule => {
+    const figure = document.getElementById("kv-grid")
+    const shown = part => [...figure.querySelectorAll(part)]
+    figure.choose("rule", rule)
+    return figure.sentences.map((_, i) => {
+        figure.frame = i
+        return {
+            cells: shown(".grid").map(grid => [...grid.querySelectorAll("i")].map(cell => cell.className)),
+            keys: shown(".grid").map(grid => [...grid.querySelectorAll("b")].map(key => key.className)),
+            rows: shown(".stage p b").map(number => Number(number.textContent)),
+            found: shown(".found b").map(number => number.textContent),
+        }
+    })
+}"""
+
+
+def ages(start, end):
+    """Of nine tokens, those that are in the cache, those that are new, and those that are not there yet."""
+    return ["old" if place < start else "now" if place < end else "" for place in range(9)]
+
+
+def kinds(seen, start, end):
+    """The kinds of the cells, if the rows of a call begin at `start` and end before `end`."""
+    for age, query, row in zip(ages(start, end), range(9), seen, strict=True):
+        for key, sees in enumerate(row + [None] * (9 - len(row))):
+            kind = {(False, 0): " lost", (True, 0): " masked", (True, 1): " leak"}.get((key > query, sees), "")
+            yield age + kind if age and sees is not None else ""
+
+
+def test_the_grid_shows_which_rows_are_computed_and_the_leaks_and_gaps_of_torch(tab):
+    opened, figure, _ = open_explorer(tab, "kv-grid")
+    stored = golden("kv-grid")
+    for case in stored["cases"]:
+        frames = opened.evaluate(GRID, case["state"]["rule"])
+        for frame, call in zip(frames, stored["frames"], strict=True):
+            start, end = stored["calls"][call]
+            full = [[int(key <= query) for key in range(end)] for query in range(9)]
+            assert frame["cells"] == [list(kinds(full, 0, end)), list(kinds(case["seen"], start, end))]
+            assert frame["keys"] == [ages(0, end), ages(start, end)]
+            assert frame["rows"] == [end, stored["anew"][call], end - start, end]
+            assert frame["found"] == [str(case["leaks"][call]), str(case["lost"][call]), f"{case['gaps'][call]:.4f}"]
+    rows = [f"{gap:.4f}" for case in stored["cases"] for gap in case["gaps"]]
+    assert figure.locator("td").filter(has_text=".").all_text_contents() == rows

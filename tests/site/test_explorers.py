@@ -147,3 +147,17 @@ def test_what_the_clocks_say_of_angles_and_scores_is_true():
         assert all(max(scores) - min(scores) < 1e-5 for scores in of_distance.values())
     same = [abs(right - wrong) < 1e-5 for right, wrong in zip(*(case["scores"] for case in stored["cases"]))]
     assert same == [query == key for query, key in stored["places"]]
+
+
+def test_what_the_grid_of_the_cache_says_is_true():
+    stored = torch_side.stored("kv-grid")
+    right, upper_left, none = stored["cases"]
+    assert (stored["anew"][-1], stored["calls"][-1]) == (34, [8, 9])
+    assert all(gap < 1e-5 for gap in right["gaps"])
+    assert not any(right["leaks"] + right["lost"] + upper_left["leaks"] + none["lost"])
+    assert upper_left["seen"][4:6] == [[1, 0, 0, 0, 0, 0], [1, 1, 0, 0, 0, 0]]
+    assert sum(map(sum, right["seen"][4:6])) == 11
+    assert upper_left["lost"][:2] == [0, 8]
+    assert [sum(row) for row in upper_left["seen"][6:]] == [1, 1, 1]
+    assert none["leaks"] == [6, 1, 0, 0, 0]
+    assert [gap > 1e-3 for case in (upper_left, none) for gap in case["gaps"]] == [False] + [True] * 9

@@ -18,6 +18,7 @@ from torch import nn
 
 from tools.cells.record import write_atomically
 from tools.cells.source import read_cells, read_text
+from tools.figures.kv_grid import kv_grid
 from tools.figures.one_sentence import one_sentence
 from tools.figures.pages import Numbers, names_of, numbers, run
 from tools.figures.rope_clocks import rope_clocks
@@ -233,7 +234,7 @@ def in_steps(module: nn.Module, cache: Any, tokens: torch.Tensor) -> torch.Tenso
     return torch.cat([module(chunk, cache=cache)[0] for chunk in tokens.split(2, dim=1)], dim=1)
 
 
-MAKERS = mask_painter, six_tokens, one_query, leak_meter, shape_tracer, rope_clocks, one_sentence
+MAKERS = mask_painter, six_tokens, one_query, leak_meter, shape_tracer, rope_clocks, one_sentence, kv_grid
 EXPLORERS = {make.__name__.replace("_", "-"): make for make in MAKERS}
 
 
