@@ -18,11 +18,13 @@ COVERED = """() => [...document.querySelectorAll("article :is(h1, p, .facts > li
     return above && !one.contains(above)
 }).map(one => one.textContent)"""
 
+SOLUTION = re.compile(r'^\?\?\? success "(.*)"\n((?: {4}.*\n|\n)+)', re.M)
+
 every_notebook = pytest.mark.parametrize("page", site.PAGES_WITH_CELLS, ids=str)
 
 
-def read(built, page):
-    made = (built / page.path / f"{page.slug.rpartition('/')[2]}.ipynb").read_text("utf-8")
+def read(built, page, end=""):
+    made = (built / page.path / f"{page.slug.rpartition('/')[2]}{end}.ipynb").read_text("utf-8")
     return v4.reads(made)
 
 
@@ -75,6 +77,35 @@ def test_a_notebook_says_what_its_page_says_without_the_marks_of_the_site(built,
     assert [paragraph for paragraph in plain if paragraph not in said] == []
     assert re.findall(r"--8<--|^\?\?\?.*|^!!! .*|\{#[\w-]+\}|^---$|^description:|\{: ?\.", said, re.M) == []
     assert re.findall(r"(?:\]\(|src=\"|href=\")(?!https?://|#)[^)\"\s]+", said) == [], "it leads nowhere elsewhere"
+
+
+@every_notebook
+def test_a_notebook_without_solutions_lacks_nothing_but_them(built, page):
+    """In place of each stands its title and an empty cell; no other cell needs what a solution defines."""
+    html, folds = site.html(built, page), SOLUTION.findall(page.source.read_text("utf-8"))
+    links = [(link.attributes["href"], link.text()) for link in html.css(".facts [download]")]
+    assert len(links) == (2 if folds else 1)
+    if not folds:
+        return
+    assert links[1] == (links[0][0].replace(".", "-without-solutions."), text(page.language, "unsolved"))
+    solved, made = read(built, page), read(built, page, "-without-solutions")
+    nbformat.validate(made)
+    names = {name for _, inside in folds for name in re.findall(r'^ {4}--8<-- ".*:(.+)"', inside, re.M)}
+    cells = read_cells(page.snippets)
+    assert not any(cell.shared for cell in cells if cell.name in names)
+    kept = [cell for cell in solved.cells if cell.cell_type == "code" and cell.id not in names]
+    assert {cell.name for cell in cells if re.match("check|exercise", cell.name)} <= {cell.id for cell in kept}
+    assert [cell for cell in made.cells if cell.cell_type == "code" and cell.source] == kept
+    empty = [number for number, cell in enumerate(made.cells) if not cell.source]
+    assert [made.cells[number - 1].source.rpartition("\n")[2] for number in empty] == [
+        f"**{title}**" for title, _ in folds
+    ]
+    lines = {line for cell in made.cells for line in cell.source.splitlines()}
+    others = {line for cell in solved.cells if cell.id not in names for line in cell.source.splitlines()}
+    secret = {line for cell in cells if cell.name in names for line in cell.code.splitlines()} - others
+    assert lines.isdisjoint(secret)
+    told = {line.strip() for _, inside in folds for line in inside.splitlines() if len(line) > 30}
+    assert [line for line in told if line in "\n".join(lines)] == []
 
 
 def test_a_lab_shows_its_figures_with_their_names(tab):

@@ -1,7 +1,7 @@
 """A page as a notebook: its prose in cells of text, its cells with their stored outputs.
 
 Admonitions become quotes and folded text becomes HTML, which every viewer of notebooks shows; the cells of a folded
-block are hidden. The site's own marks are left out.
+block are hidden. The site's own marks are left out. The notebook without solutions has an empty cell for each.
 """
 
 import re
@@ -25,15 +25,29 @@ KERNEL = {"kernelspec": {"display_name": "Python 3", "language": "python", "name
 
 
 def notebook(
-    page: Page, cells: Sequence[Cell], link: Link = str, figures: Figures = NOTHING, ran_on: Mapping[str, str] = NOTHING
+    page: Page,
+    cells: Sequence[Cell],
+    link: Link = str,
+    figures: Figures = NOTHING,
+    ran_on: Mapping[str, str] = NOTHING,
+    solved: bool = True,
 ) -> NotebookNode:
     """The notebook of a page.
 
     `cells` are those that it shows, in order; `link` says what becomes of the target of each link; by the names of
-    cells, `figures` are outputs that follow their prints, and `ran_on` sentences that follow them.
+    cells, `figures` are outputs that follow their prints, and `ran_on` sentences that follow them. If it is not
+    `solved`, the title of each solution stands above an empty cell.
     """
     lines, texts = prose(page, link), count()
     at = {block.line: (cell, block.folded) for block, cell in zip(page.of("cell"), cells)}
+    for block in () if solved else solutions(page):
+        inside = range(block.line + 1, block.end)
+        lines[block.line : block.end] = [
+            f"**{title(split_lines(page.text)[block.line - 1])}**",
+            *(None for _ in inside),
+        ]
+        at = {number: shown for number, shown in at.items() if number not in inside}
+        at[inside[0]] = Cell(f"yours_{inside[0]}", "", None, inside[0]), False
     made: list[dict[str, Any]] = []
     for is_cell, numbers in groupby(range(page.first_line, len(lines)), at.__contains__):
         if is_cell:
@@ -42,6 +56,11 @@ def notebook(
         elif text := joined(lines[number] for number in numbers):
             made.append(text_cell(text, f"text_{next(texts)}"))
     return from_dict({"cells": made, "metadata": KERNEL, "nbformat": 4, "nbformat_minor": 5})
+
+
+def solutions(page: Page) -> list[Block]:
+    """The folded solutions of a page, to an exercise or to a part of it."""
+    return [block for block in page.of("admonition") if block.text == "??? success"]
 
 
 def text_cell(text: str, name: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from posixpath import dirname, join, normpath
 from typing import Any
@@ -32,7 +33,8 @@ class SitePage:
     `source` is the page whose text it shows. `behind` names its sections whose English is newer, or is ALL.
     `asked` is what people ask of its sections. `own_cells` are those of its snippet file; `figures` are those of a lab
     as SVG, by the names of the cells that draw them. `badges` say what ran, `ran_on` where some of its cells did.
-    `notebook` and `markdown` are what lies beside it. To read it takes about so many `minutes`.
+    `notebook`, `unsolved` (it without solutions) and `markdown` are what lies beside it. To read it takes about so many
+    `minutes`.
     """
 
     slug: str
@@ -50,12 +52,17 @@ class SitePage:
     badges: Mapping[str, Entry]
     ran_on: Mapping[str, str]
     notebook: str | None
+    unsolved: str | None
     markdown: str
     minutes: int
 
     @property
     def notebook_name(self) -> str:
         return f"{self.slug.rpartition('/')[2]}.ipynb"
+
+    @property
+    def unsolved_name(self) -> str:
+        return self.notebook_name.replace(".", "-without-solutions.")
 
 
 @dataclass(frozen=True)
@@ -111,6 +118,7 @@ def read_page(file: I18nFile, config: MkDocsConfig, files: Files, records: Mappi
     own, link = own_cells(relative(ROOT / f"snippets/{slug}.md")), linking(file, config, files)
     figures = notebooks.stored_figures(relative(file.abs_src_path)) if file.src_uri.endswith(".ipynb") else {}
     ran_on = places_of_runs(slug, own, records, words) | places_of_figures(figures, words)
+    notebook = partial(notebooks.notebook, source, cells, link, figures, ran_on)
     return SitePage(
         slug=slug,
         title=(file.page.title if file.page else "") or source.title,
@@ -126,7 +134,8 @@ def read_page(file: I18nFile, config: MkDocsConfig, files: Files, records: Mappi
         figures={name: [output.data[notebooks.SVG] for output in outputs] for name, outputs in figures.items()},
         badges=badges(slug, own, records),
         ran_on=ran_on,
-        notebook=notebooks.dump(notebooks.notebook(source, cells, link, figures, ran_on)) if cells else None,
+        notebook=notebooks.dump(notebook()) if cells else None,
+        unsolved=notebooks.dump(notebook(solved=False)) if notebooks.solutions(source) else None,
         markdown=plain.page(source, cells, address, link, ran_on),
         minutes=minutes(source, config.extra["words_a_minute"]),
     )

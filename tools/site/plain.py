@@ -41,11 +41,11 @@ def in_markdown(cell: Cell, ran_on: Mapping[str, str]) -> list[str]:
 
 
 def write_beside(path: str, env: Environment, context: Mapping[str, Any]) -> None:
-    """Write what lies beside a page: its Markdown, its notebook, and beside the first page the list of all."""
+    """Write what lies beside a page: its Markdown, its notebooks, and beside the first page the list of all."""
     here = context["here"]
     files = {"index.md": env.get_template("markdown/page.html").render(context)}
-    if here.notebook:
-        files[here.notebook_name] = here.notebook
+    files |= {here.notebook_name: here.notebook} if here.notebook else {}
+    files |= {here.unsolved_name: here.unsolved} if here.unsolved else {}
     if here.slug == "index":
         files["llms.txt"] = env.get_template("markdown/llms.html").render(context)
     for name, content in files.items():
