@@ -6,7 +6,7 @@ from axe_playwright_python.sync_playwright import Axe
 from tests.browser import site
 
 KINDS = ["index", "foundations/causal", "masks/multihead-attention", "labs/see-the-masks"]
-KINDS += ["map", "symbols", "questions", "glossary", "verified", "changelog"]
+KINDS += ["map", "symbols", "questions", "exercises", "glossary", "verified", "changelog"]
 EXPLORERS = {
     "#mask-painter": site.Page("it", "masks/combining"),
     "#one-query": site.Page("zh", "foundations/weighted-average"),

@@ -28,6 +28,40 @@ def test_the_questions_of_all_pages_stand_in_order_and_each_leads_to_its_section
     assert re.findall(r"^    - \[(.*)\]\((.*)\)$", plain, re.M) == [(ask.words, url) for ask, url in wanted.items()]
 
 
+@pytest.mark.parametrize("language", site.LANGUAGES)
+def test_the_exercises_of_all_pages_stand_in_order_with_their_minutes_and_notebooks(built, language):
+    listed = site.Page(language, "exercises")
+    pages = {slug: read(site.Page("en", slug).source).front.get("exercises", {}) for slug in site.SLUGS}
+    wanted = [(slug, name, minutes) for slug, exercises in pages.items() for name, minutes in exercises.items()]
+    entries = site.html(built, listed).css(".exercise")
+    assert len(entries) == len(wanted) == 32
+    for entry, (slug, name, minutes) in zip(entries, wanted):
+        page = site.Page(language, slug)
+        assert text(language, "minutes").format(minutes=minutes) in entry.text()
+        title, *others = [urljoin(f"/{listed.path}", link.attributes["href"]) for link in entry.css("a")]
+        assert title == f"/{page.path}" + ("" if name == "top" else f"#{name}")
+        assert name == "top" or read(page.source).sections[name].title.endswith(entry.css_first("a").text()[1:])
+        notebooks = [link.attributes["href"] for link in site.html(built, page).css(".facts [download]")]
+        assert others[-len(notebooks) :] == [f"/{page.path}{notebook}" for notebook in notebooks]
+    totals = re.findall(r"\d+", " ".join(small.text() for small in site.html(built, listed).css("section h2 small")))
+    assert sum(map(int, totals)) == sum(minutes for *_, minutes in wanted)
+    plain = (built / listed.path / "index.md").read_text("utf-8")
+    assert len(re.findall(r"^- \[.*\]\(http.*\)", plain, re.M)) == len(wanted)
+
+
+def test_from_an_exercise_in_the_list_to_its_section_with_the_keyboard(tab):
+    opened = tab.open("zh/exercises/")
+    opened.locator(".exercise a[href$='masks/padding/#exercise']").focus()
+    opened.keyboard.press("Tab")
+    expect(opened.locator(".exercise a:focus")).to_have_attribute("href", re.compile("masks/padding/$"))
+    opened.keyboard.press("Shift+Tab")
+    opened.keyboard.press("Enter")
+    tab.ends_at("/zh/masks/padding/#exercise")
+    with opened.expect_download() as download:
+        opened.get_by_role("link", name=text("zh", "unsolved")).click()
+    assert download.value.suggested_filename == "padding-without-solutions.ipynb"
+
+
 # --- the index of names and the map ---------------------------------------------------------------
 
 WORDS = {"torch.cat": r"\btorch\.cat\(", "F.pad": r"\bF\.pad\(", "CausalAttention": r"\bCausalAttention\b"}

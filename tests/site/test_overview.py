@@ -1,6 +1,7 @@
 """What the site says of all its pages together: the map, the index of names, what the first page counts."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from jinja2 import Environment, FileSystemLoader
@@ -8,7 +9,8 @@ from jinja2 import Environment, FileSystemLoader
 from tests.configuration import LANGUAGES
 from tests.site.made import edition, page
 from tools.cells.source import Cell, SourceError
-from tools.site.overview import bases, counted, index, names, rows
+from tools.languages.markdown import parse
+from tools.site.overview import bases, counted, exercises, index, names, rows
 
 ONE = page("a/one", "One")
 TWO = page("a/two", "Two", builds_on=["a/one"])
@@ -41,6 +43,33 @@ def test_a_page_builds_on_none_but_those_before_it_and_one_outside_the_nav_on_an
         bases(replace(TWO, builds_on=["b/three"]), EDITION.in_nav)
 
     assert bases(page("a/new", "New", builds_on=["b/three"]), EDITION.in_nav) == [THREE]
+
+
+def asking(title, **exercises):
+    """A page with a section and a cell `exercise`, and the minutes of its exercises."""
+    source = parse(f"# A\n\n## {title} {{#exercise}}\n", Path("docs/en/a/b.md"))
+    cells = [cell("exercise", "import torch\ndef mask(size, *, device=None):\n    return\nmask(3)\n", "not yet\n")]
+    return page("a/b", "B", source=source, own_cells=cells, exercises=exercises)
+
+
+@pytest.mark.parametrize("title", ["Exercise: a mask: 2 axes", "Esercizio 1: a mask: 2 axes", "练习 2：a mask: 2 axes"])
+def test_the_exercises_stand_by_chapter_with_their_tasks_and_their_minutes(title):
+    one = asking(title, exercise=15, top=30)
+    task = {
+        "page": one,
+        "anchor": "#exercise",
+        "title": "A mask: 2 axes",
+        "task": "mask(size, *, device=None)",
+        "minutes": 15,
+    }
+    whole = {"page": one, "anchor": "", "title": "A", "task": "", "minutes": 30}
+    chapters = [*exercises(edition(("A", [TWO, one]), ("B", [THREE])))]
+    assert chapters == [{"title": "A", "minutes": 45, "exercises": [task, whole]}]
+
+
+def test_an_exercise_is_a_section_of_its_page():
+    with pytest.raises(SourceError, match=r"docs/en/a/b\.md:1: exercises names 'exercize'; .* is it 'exercise'\?"):
+        [*exercises(edition(("A", [asking("Exercise: one", exercize=10)])))]
 
 
 TEXT = LANGUAGES["en"].extra["text"]

@@ -45,9 +45,26 @@ def test_a_page_with_cells_and_no_other_builds_on_the_nearest_pages_before_it(ev
     every_page(look)
 
 
-def test_a_translation_takes_what_it_builds_on_from_the_english_page(translation, refuse):
+def test_every_exercise_and_every_lab_has_its_minutes(every_page):
+    def look(page):
+        wanted = [name for name in ENGLISH[page].sections if re.match("exercise", name)]
+        minutes = ENGLISH[page].front.get("exercises", {})
+        if page.startswith("labs/"):
+            assert len(minutes) == 1, (
+                f"docs/en/{page}.md:1: `exercises: {{top: 30}}`, its minutes or those of a section"
+            )
+        else:
+            fix = "the minutes of each, in order, such as `exercises: {exercise: 15}`"
+            assert [*minutes] == wanted, f"docs/en/{page}.md:1: {fix}"
+        assert all(number % 5 == 0 for number in minutes.values()), f"docs/en/{page}.md:1: an estimate ends in 0 or 5"
+
+    every_page(look)
+
+
+@pytest.mark.parametrize("key", ["builds_on", "exercises"])
+def test_a_translation_takes_what_has_no_words_from_the_english_page(translation, key, refuse):
     paths = [ROOT / f"docs/{translation}/{page}.md" for page in PAGES]
-    refuse(f"{path}:1: take out `builds_on`" for path in paths if "builds_on" in read(path).front)
+    refuse(f"{path}:1: take out `{key}`" for path in paths if key in read(path).front)
 
 
 @of_a_page

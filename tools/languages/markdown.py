@@ -29,7 +29,7 @@ ALL = "all"  # `behind: all` in the front matter: the page has no text of its ow
 ASKS = "asks"  # the questions above a page, which are a section of their own
 ALIASES = "aliases"  # what askers type and the page does not say
 # Fields with nothing to translate.
-OF_ONE_LANGUAGE = (ALIASES, "behind", "builds_on", "glossary", "made_from", "overview")
+OF_ONE_LANGUAGE = (ALIASES, "behind", "builds_on", "exercises", "glossary", "made_from", "overview")
 ID = re.compile(r" *\{#([\w-]+)\}$")
 # Tokens that are blocks without a text of their own; below, what is not called here as its token is.
 BLOCKS = ("admonition_open", "cell", "code_block", "fence", "html_block", "list_item_open", "math_block", "tr_open")

@@ -36,6 +36,7 @@ logging.getLogger("mkdocs.plugins.mkdocs_static_i18n").setLevel(logging.WARNING)
 
 # What some pages show besides their text; in a site without this theme they are their text.
 ENDS: Mapping[str, Callable[[Edition], Mapping[str, Any]]] = {
+    "exercises": lambda edition: {"chapters": list(overview.exercises(edition))},
     "map": lambda edition: {"rows": list(overview.rows(edition))},
     "symbols": lambda edition: {"symbols": overview.index(edition.in_nav.values())},
     "verified": lambda edition: overview.with_cells(edition.in_nav.values()),

@@ -7,16 +7,20 @@ out. theme/symbols.html shows the index of names, made from the source text of t
 
 import ast
 import functools
+import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from tools.cells.shapes import shape_comments
 from tools.cells.source import Cell, SourceError, nearest
+from tools.languages.markdown import TOP
 from tools.site.pages import Edition, SitePage
 
 PACKAGES = ("torch.", "einops.", "transformers.")
 NEARLY_ALL = 0.8
+KIND = re.compile(r"^[^:：]*(?:: |：)")  # "Exercise 1: " above the section of one
+TASK = re.compile(r"^def (\w+\(.*\)):", re.M)
 
 
 def bases(page: SitePage, pages: Mapping[str, SitePage]) -> list[SitePage]:
@@ -37,6 +41,28 @@ def rows(edition: Edition) -> Iterator[dict[str, Any]]:
         for page in pages:
             next_steps = [other for other in edition.in_nav.values() if page.slug in other.builds_on]
             yield {"title": page.title, "page": page, "bases": bases(page, edition.in_nav), "next_steps": next_steps}
+
+
+def exercises(edition: Edition) -> Iterator[dict[str, Any]]:
+    """The chapters that have exercises; each exercise with its page, the end of its address, its title and minutes.
+
+    `SourceError` where a page has no section of the name of one.
+    """
+    for title, pages in edition.chapters:
+        if asked := [exercise(page, name) for page in pages for name in page.exercises]:
+            yield {"title": title, "minutes": sum(one["minutes"] for one in asked), "exercises": asked}
+
+
+def exercise(page: SitePage, name: str) -> dict[str, Any]:
+    """An exercise; a whole page is one, too. Where a cell of its name has the answer to fill in, that is its `task`."""
+    if name not in page.source.sections:
+        fault = f"exercises names {name!r}; no section of the page has this id{nearest(name, page.source.sections)}"
+        raise SourceError(f"docs/en/{page.slug}.md:1: {fault}")
+    title = page.source.sections[name].title if name == TOP else KIND.sub("", page.source.sections[name].title)
+    starters = (TASK.search(cell.code) for cell in page.own_cells if cell.name == name)
+    task = next((found[1] for found in starters if found), "")
+    anchor, minutes = "" if name == TOP else f"#{name}", page.exercises[name]
+    return {"page": page, "anchor": anchor, "title": title[0].upper() + title[1:], "task": task, "minutes": minutes}
 
 
 def with_cells(pages: Iterable[SitePage]) -> dict[str, Any]:

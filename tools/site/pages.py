@@ -31,6 +31,7 @@ class SitePage:
     """A page in one language.
 
     `source` is the page whose text it shows. `behind` names its sections whose English is newer, or is ALL.
+    `exercises` are the minutes of each, by the ids of their sections.
     `asked` is what people ask of its sections. `own_cells` are those of its snippet file; `figures` are those of a lab
     as SVG, by the names of the cells that draw them. `badges` say what ran, `ran_on` where some of its cells did.
     `notebook`, `unsolved` (it without solutions) and `markdown` are what lies beside it. To read it takes about so many
@@ -45,6 +46,7 @@ class SitePage:
     source: markdown.Page
     behind: Sequence[str] | str
     builds_on: Sequence[str]
+    exercises: Mapping[str, int]
     asked: Sequence[markdown.Entry]
     cells: Sequence[Cell]
     own_cells: Sequence[Cell]
@@ -128,6 +130,7 @@ def read_page(file: I18nFile, config: MkDocsConfig, files: Files, records: Mappi
         source=source,
         behind=written.front.get("behind", []),
         builds_on=english.front.get("builds_on", []),
+        exercises=english.front.get("exercises", {}),
         asked=tuple(dict.fromkeys((*source.asks, *source.aliases, *english.aliases))),
         cells=cells,
         own_cells=own,
