@@ -173,9 +173,17 @@ document.addEventListener("keydown", event => {
   document.querySelector(`.pages [rel=${rel}]`)?.click()
 })
 
-// --- paper: folded answers are printed too
+// --- paper: what is folded is printed as it is, or unfolded until it is printed; solutions only if that is asked for
 
-addEventListener("beforeprint", () => all("article details").forEach(block => { block.open = true }))
+for (const button of all("[data-print]")) {
+  button.addEventListener("click", () => {
+    const way = button.dataset.print
+    const before = new Map(all("article details").map(block => [block, block.open]))
+    if (way !== "shown") before.forEach((_, block) => { block.open = way === "all" || !block.matches(".success") })
+    addEventListener("afterprint", () => before.forEach((open, block) => { block.open = open }), { once: true })
+    print()
+  })
+}
 
 // --- languages: the headings of a page have the same ids in all of them
 
