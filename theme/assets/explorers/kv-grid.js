@@ -4,10 +4,11 @@
 
 const ageOf = (place, start, end) => place < start ? "old" : place < end ? "now" : ""
 
-// What a query sees of a key, if its row says so of each.
+// What a query sees of a key, where its row has a 1 for each key that it sees.
 function kind(query, key, row) {
-  if (key > query) return row[key] ? " leak" : " masked"
-  return row[key] ? "" : " lost"
+  const isSeen = row[key] === "1"
+  if (key > query) return isSeen ? " leak" : " masked"
+  return isSeen ? "" : " lost"
 }
 
 customElements.define("kv-grid", class extends Moving {
@@ -24,9 +25,9 @@ customElements.define("kv-grid", class extends Moving {
 
   draw(frame, { seen, frames }, { rule }) {
     const [start, end, anew, leaks, lost, gap] = frames[frame]
-    const full = seen.map((_, query) => Array.from({ length: end }, (_, key) => key <= query))
-    this.paint(this.grids[0], full, 0, end)
-    this.paint(this.grids[1], seen, start, end)
+    const rows = seen.split(" ")
+    this.paint(this.grids[0], rows.map((_, query) => "1".repeat(query + 1).padEnd(end, "0")), 0, end)
+    this.paint(this.grids[1], rows, start, end)
     this.querySelectorAll(".stage p b").forEach((shown, i) => { shown.textContent = [end, anew, end - start, end][i] })
     this.found.forEach((found, i) => {
       const number = [leaks, lost, gap][i]
