@@ -8,6 +8,7 @@ from playwright.sync_api import expect
 
 from tests.browser import site
 from tools.site import explorers
+from tools.site.outputs import tint
 
 # Each explorer where it is tested: the languages take turns.
 PAGES = {
@@ -155,6 +156,26 @@ def test_a_mask_is_painted_for_a_call_copied_and_shared_by_its_address(tab):
     open_again(opened)
     expect(status).to_have_text(f"{painted} {said['given'].format(call='SDPA, boolean', weight='0.0000')}")
     expect(painter).to_be_in_viewport()
+
+
+LOOKS = """painter => [...painter.querySelectorAll("[data-shows=mask] tbody td")].map(cell => [
+    cell.className, cell.textContent, getComputedStyle(cell).backgroundImage !== "none",
+    cell.querySelector("input").checked])"""
+
+
+def test_a_mask_is_tinted_as_its_page_prints_it_and_striped_where_a_key_is_hidden(tab):
+    opened, painter, said = open_explorer(tab, "mask-painter")
+    library = painter.get_by_label(said["library"])
+    for option in golden("mask-painter")["libraries"]:
+        library.select_option(option["name"])
+        hidden = golden("mask-painter")["entries"][option["says"]][0]
+        for tone, entry, striped, sees in painter.evaluate(LOOKS):
+            printed = entry.replace("min", "-3.4028e+38")
+            assert tint(f"tensor([{printed}])") == f'tensor([<span class="{tone}">{printed}</span>])'
+            assert striped == (not sees) == (entry == hidden)
+    opened.goto(tab.server.url)
+    looks = opened.locator("#six-tokens").evaluate(LOOKS)
+    assert {(striped, sees) for _, _, striped, sees in looks} == {(True, False), (False, True)}
 
 
 def middle(part):

@@ -41,12 +41,12 @@ customElements.define("mask-painter", class extends Painter {
     for (const slider of [size, pads]) this.label(slider, slider.value)
     const empty = places.filter(i => !visible[i].includes(true))
     const { label: call, dataset: chosen } = this.library
-    const entries = chosen.entries.split(" ") // a hidden one and a visible one
+    const [entries, tones] = [chosen.entries, chosen.tones].map(both => both.split(" ")) // a hidden one and a visible one
     this.querySelector("caption span").textContent = chosen.says
     this.boxes.forEach((box, i) => {
       box.checked = visible.flat()[i]
       box.nextElementSibling.textContent = entries[Number(box.checked)]
-      box.closest("td").className = box.checked ? "plus3" : "nil"
+      box.closest("td").className = tones[Number(box.checked)]
     })
     for (const [name, matrix] of Object.entries({ scores, weights, sums, output })) this.fill(name, matrix.flat())
     for (const name of ["mask", "weights", "output"]) {
