@@ -1,7 +1,10 @@
 """The explorers print what torch computed, work by mouse, finger and keyboard, and stand still without JavaScript."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 from playwright.sync_api import expect
@@ -176,6 +179,37 @@ def test_a_mask_is_tinted_as_its_page_prints_it_and_striped_where_a_key_is_hidde
     opened.goto(tab.server.url)
     looks = opened.locator("#six-tokens").evaluate(LOOKS)
     assert {(striped, sees) for _, _, striped, sees in looks} == {(True, False), (False, True)}
+
+
+def pasted(tab, folder):
+    """The numbers that a fresh Python prints for what is on the clipboard."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": ""}
+    pipes = {"input": tab.clipboard(), "capture_output": True, "encoding": "utf-8"}
+    run = subprocess.run([sys.executable, "-"], cwd=folder, env=environment, **pipes)
+    assert run.returncode == 0, run.stderr
+    return re.findall(r"-?\d\.\d{4}|nan", run.stdout)
+
+
+COPIED = [
+    "",
+    "library=softmax-lowest&pattern=window&size=3&documents=2",
+    "library=sdpa&pattern=hand&cells=802f0b440",
+    "library=sdpa-inf&side=right&pads=1",
+    "library=sdpa-lowest&pattern=full&pads=6",
+    "library=mha-weights&pattern=prefix&size=4&pads=0",
+    "library=mha&documents=3",
+    "library=flex&pads=3",
+]
+
+
+@pytest.mark.parametrize("state", COPIED)
+def test_the_painter_copies_a_program_that_prints_the_contexts_shown(tab, tmp_path, state):
+    painter = tab.open(f"masks/combining/#mask-painter?{state}").locator("#mask-painter")
+    painter.get_by_role("button", name=words("en")["copy_code"]).click()
+    tab.hears(words("en")["code_copied"])
+    contexts = painter.locator("[data-shows=output] td:not([data-shows]):not(:empty)").all_inner_texts()
+    assert pasted(tab, tmp_path) == contexts
+    assert len(contexts) == 18
 
 
 def middle(part):

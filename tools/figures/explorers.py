@@ -58,47 +58,50 @@ def tokens() -> torch.Tensor:
 
 
 def painted(state: State) -> Numbers:
-    """The mask of a state with its code, and what the chosen call makes of the scores."""
+    """The program of a state, and what its call makes of the scores."""
     libraries = {library["name"]: library for library in settings("mask-painter")["libraries"]}
-    library, code = libraries[state["library"]], masking(state)
-    masked = run(code)["masked"]
-    weights, output = attend(library, masked)
-    case = {"state": state, "code": f"{code}\n{library['code']}", "sums": numbers(weights.sum(dim=-1))}
+    library = libraries[state["library"]]
+    head, mask = head_of(library), masking(state)
+    names = run(head + mask)
+    masked = names["masked"]
+    weights, output = attend(library, names)
+    code = f"{head}{mask}\n{library['code']}\nprint(context)"
+    case = {"state": state, "code": code, "sums": numbers(weights.sum(dim=-1))}
     return case | {"visible": (~masked).int().tolist(), "weights": numbers(weights), "output": numbers(output)}
 
 
-def attend(library: Mapping[str, Any], masked: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def head_of(library: Mapping[str, Any]) -> str:
+    """What the program of a call begins with: imports, inputs, and what else it needs before its mask."""
+    head: str = settings("mask-painter")["heads"][library["head"]]
+    return f"{head.replace('{inputs}', written())}T = {len(tokens())}\n"
+
+
+def written() -> str:
+    """The code of the vectors."""
+    rows = "".join(f"    {vector},\n" for vector in settings("mask-painter")["tokens"])
+    return f"inputs = torch.tensor([\n{rows}])"
+
+
+def attend(library: Mapping[str, Any], names: Numbers) -> tuple[torch.Tensor, torch.Tensor]:
     """The weights and the contexts of a call. Few calls return their weights; all of them weigh an identity matrix."""
-    inputs, axes = tokens(), (None,) * library["axes"]
-    T, D = inputs.shape
-    known = {"T": T, "masked": masked, "scores": inputs @ inputs.T, "mha": identity(D)}
-    known |= {"queries": inputs[axes] * D**0.5, "keys": inputs[axes]}  # the libraries divide by the root of D
-    values = (*torch.eye(T).split(D, dim=1), inputs)
-    calls = (run(library["code"], values=part[axes], **known) for part in values)
+    T, D = tokens().shape
+    parts = [part.reshape(names["values"].shape) for part in (*torch.eye(T).split(D, dim=1), tokens())]
+    calls = (run(library["code"], **names | {"values": part}) for part in parts)
     *weights, context = (call["context"].view(T, D) for call in calls)
     return torch.cat(weights, dim=1), context
 
 
-def identity(width: int) -> nn.MultiheadAttention:
-    """A module that changes nothing before it attends, nor after."""
-    mha = nn.MultiheadAttention(width, num_heads=1, bias=False, batch_first=True).requires_grad_(False)
-    eye = torch.eye(width)
-    mha.load_state_dict({"in_proj_weight": eye.repeat(3, 1), "out_proj.weight": eye})
-    return mha
-
-
 def masking(state: State) -> str:
     """The code of a mask that is True where a key is hidden."""
-    T = len(tokens())
     if state["pattern"] == "hand":
         rows = "".join(f"    {[1 - bit for bit in row]},\n" for row in bits(state["cells"]))
-        return f"T = {T}\nmasked = torch.tensor([\n{rows}]).bool()"
+        return f"masked = torch.tensor([\n{rows}]).bool()"
     chosen = [state["pattern"], *(["documents"] if state["documents"] != "1" else [])]
     chosen += [state["side"]] if state["pads"] != "0" else []
-    values = {**state, "share": T // int(state["documents"])}
+    values = {**state, "share": len(tokens()) // int(state["documents"])}
     reasons = settings("mask-painter")["reasons"]
     lines = [line.format(**values) for name in chosen for line in reasons.get(name, [])]
-    first = f"T = {T}\nplaces = torch.arange(T)\nmasked = torch.zeros(T, T, dtype=torch.bool)"
+    first = "places = torch.arange(T)\nmasked = torch.zeros(T, T, dtype=torch.bool)"
     return "\n".join([first, *(f"masked = masked | ({line})" for line in lines)])
 
 
@@ -114,7 +117,8 @@ def called(library: Mapping[str, Any], cases: Sequence[Numbers]) -> Numbers:
     own = [case for case in cases if case["state"]["library"] == library["name"]]
     rows = [row for case in own for row, keys in zip(case["weights"], case["visible"]) if not any(keys)]
     [weight] = {f"{weight:.7g}" for row in rows for weight in row}
-    return {name: library[name] for name in ("name", "label", "says", "code")} | {"empty": float(weight)}
+    named = {name: library[name] for name in ("name", "label", "says", "code")}
+    return named | {"head": head_of(library), "empty": float(weight)}
 
 
 # --- six tokens -----------------------------------------------------------------------------------
@@ -123,8 +127,7 @@ def called(library: Mapping[str, Any], cases: Sequence[Numbers]) -> Numbers:
 def six_tokens() -> Numbers:
     """A program that masks the scores of six tokens, and the row of weights that it prints."""
     figure, painter = settings("six-tokens"), settings("mask-painter")
-    vectors = "".join(f"    {vector},\n" for vector in painter["tokens"])
-    head = f"import torch\n\ninputs = torch.tensor([\n{vectors}])\n"
+    head = f"import torch\n\n{written()}\n"
     named = {"words": painter["words"], "head": head, "code": figure["code"], "patterns": figure["patterns"]}
     return named | {"cases": [printed(state, head) for state in states("six-tokens")]}
 

@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
-from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from tools.cells.source import read_cells
 
@@ -23,8 +21,7 @@ def numbers(tensor: torch.Tensor) -> Any:
 
 def run(code: str, **names: Any) -> dict[str, Any]:
     """The names that a piece of code leaves, which finds these."""
-    names |= {"torch": torch, "F": F, "flex_attention": flex_attention}
-    names |= {"create_block_mask": functools.partial(create_block_mask, device="cpu")}
+    names |= {"torch": torch}
     with warnings.catch_warnings(action="ignore"):  # FlexAttention wants to be compiled
         exec(code, names)
     return names

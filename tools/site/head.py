@@ -8,7 +8,7 @@ import hashlib
 import re
 from collections.abc import Iterable
 
-PREFORMATTED = re.compile(r"""(<pre\b.*?</pre>|data-code="[^"]*")""", re.S)
+PREFORMATTED = re.compile(r"""(<pre\b.*?</pre>|data-(?:code|head)="[^"]*")""", re.S)
 INDENT = re.compile(r"\n\s+")
 POLICY = (
     "default-src 'none'; script-src 'self' 'wasm-unsafe-eval' {hashes}; style-src 'self' 'unsafe-inline'; "

@@ -52,7 +52,9 @@ customElements.define("mask-painter", class extends Painter {
     for (const name of ["mask", "weights", "output"]) {
       this.querySelectorAll(`[data-shows=${name}] tbody tr`).forEach((row, i) => row.classList.toggle("empty", empty.includes(i)))
     }
-    this.querySelector("code").textContent = `${this.code(state)}\n${chosen.code}`
+    const [head, shown] = this.querySelectorAll("code span")
+    head.textContent = chosen.head
+    shown.textContent = `${this.code(state)}\n${chosen.code}\nprint(context)`
     const { none, given } = this.status.dataset
     const weight = printed(Number(chosen.empty))
     const said = this.words({ visible: visible.flat().filter(Boolean).length, rows: empty.join(", ") || none })
@@ -64,12 +66,12 @@ customElements.define("mask-painter", class extends Painter {
     if (pattern === "hand") {
       const hidden = bits(cells).map(bit => Number(!bit))
       const rows = places.map(i => `    [${hidden.slice(T * i, T * i + T).join(", ")}],\n`)
-      return `T = ${T}\nmasked = torch.tensor([\n${rows.join("")}]).bool()`
+      return `masked = torch.tensor([\n${rows.join("")}]).bool()`
     }
     const values = { size, pads, share: T / documents }
     const chosen = [pattern, ...documents > 1 ? ["documents"] : [], ...pads > 0 ? [side] : []]
     const lines = chosen.flatMap(name => this.reasons[name] ?? []).map(line => filled(line, values))
-    const first = `T = ${T}\nplaces = torch.arange(T)\nmasked = torch.zeros(T, T, dtype=torch.bool)`
+    const first = "places = torch.arange(T)\nmasked = torch.zeros(T, T, dtype=torch.bool)"
     return [first, ...lines.map(line => `masked = masked | (${line})`)].join("\n")
   }
 })
