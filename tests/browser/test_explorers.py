@@ -33,6 +33,8 @@ OTHER_PAGES = [
 ]
 CONTROLS = ":is(button, select, [type=range], [type=radio])"
 
+TOKENS = ["Your", "journey", "starts", "with", "one", "step"]
+
 every_explorer = pytest.mark.parametrize("name", PAGES)
 
 
@@ -141,13 +143,18 @@ def test_without_scripts_and_on_paper_an_explorer_stands_in_its_first_state(requ
 # --- by mouse, by touch and by keyboard -----------------------------------------------------------
 
 
+def rows(said, *tokens):
+    """How a figure names the rows of tokens: row 0 (Your), row 1 (journey)."""
+    return said["comma"].join(said["named_row"].format(place=TOKENS.index(token), name=token) for token in tokens)
+
+
 def test_a_mask_is_painted_for_a_call_copied_and_shared_by_its_address(tab):
     opened, painter, said = open_explorer(tab, "mask-painter")
     status = painter.get_by_role("status")
     painter.get_by_label(said["side"]).select_option(said["right"])
     expect(status).to_have_text(said["painted"].format(visible=18, rows=said["none"]))
     painter.get_by_role("checkbox").first.locator("..").click()
-    painted = said["painted"].format(visible=17, rows="0")
+    painted = said["painted"].format(visible=17, rows=rows(said, "Your"))
     expect(status).to_have_text(f"{painted} {said['given'].format(call='softmax, -inf', weight='nan')}")
     expect(painter.locator("[data-shows=weights] tr.empty td.odd")).to_have_text(["nan"] * 6)
     painter.get_by_label(said["library"]).select_option("SDPA, boolean")
@@ -261,13 +268,20 @@ def test_the_leak_meter_says_which_rows_move_folds_the_rest_and_leads_to_the_mus
     others = said["others"].format(leaks=0, lost=2, nan=0, raised=0)
     expect(summary).to_have_text(others)
     nudged = said["nudge"].format(call=said["causal"].capitalize(), place=0, token="Your")
-    rows = {"moves": "1, 2, 3, 4, 5", "leak": said["none"], "lost": "0"}
-    expect(status).to_have_text(said["measured"].format(bug=said["past only"], nudged=nudged, others=others, **rows))
+    sentence = said["measured"].format(
+        bug=said["past only"],
+        nudged=nudged,
+        moves=rows(said, *TOKENS[1:]),
+        leak=said["none"],
+        lost=rows(said, "Your"),
+        others=others,
+    )
+    expect(status).to_have_text(sentence)
     expect(meter.locator("table:visible")).to_have_count(1)
     summary.click()
     expect(meter.locator("table:visible")).to_have_count(3)
     bug.select_option("flipped in place")
-    facts = {"bug": said["flipped in place"], "moves": "0, 1, 2, 3, 4, 5", "probes": "state"}
+    facts = {"bug": said["flipped in place"], "moves": rows(said, *TOKENS), "probes": "state"}
     expect(status).to_have_text(said["unseen"].format(nudged=nudged, **facts))
     expect(link).to_have_text(said["exhibit"].format(number=10, bug=said["flipped in place"]))
     link.click()

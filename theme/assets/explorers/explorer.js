@@ -115,6 +115,13 @@ globalThis.Explorer = class extends HTMLElement {
     return filled(this.status.dataset.says, values)
   }
 
+  // Rows of a table, each by its number and its token.
+  named(rows) {
+    const { row, comma, none } = this.status.dataset
+    const names = rows.map(({ sectionRowIndex: place, cells: [head] }) => filled(row, { place, name: head.textContent }))
+    return names.join(comma) || none
+  }
+
   // A table, or single cells of one, that show some numbers.
   fill(name, numbers) {
     const largest = Math.max(...numbers.filter(Number.isFinite).map(Math.abs))

@@ -50,14 +50,14 @@ customElements.define("leak-meter", class extends Explorer {
     const [{ labels: [chosen] }] = this.querySelectorAll("[name=token]:checked")
     const call = chosen.closest("table").caption.textContent
     const nudged = filled(nudge, { call, place, token: chosen.textContent })
-    const rows = Object.fromEntries(Object.entries(EFFECTS).map(([effect, shown]) => [effect, this.rows(shown) || none]))
+    const rows = Object.fromEntries(Object.entries(EFFECTS).map(([effect, shown]) => [effect, this.rows(shown)]))
     const right = !Object.values(faults([first, ...rest])).some(Boolean)
     this.said = filled(right ? unseen : says, { bug: label, nudged, ...rows, probes, others })
   }
 
-  // The numbers of the rows of which something is shown.
+  // The rows of which something is shown.
   rows(shown) {
-    return [...this.querySelectorAll(shown)].map(part => part.closest("tr").sectionRowIndex).join(", ")
+    return this.named([...this.querySelectorAll(shown)].map(part => part.closest("tr")))
   }
 
   // A meter; where its token at that place is chosen, each row says what it does.

@@ -55,9 +55,9 @@ customElements.define("mask-painter", class extends Painter {
     const [head, shown] = this.querySelectorAll("code span")
     head.textContent = chosen.head
     shown.textContent = `${this.code(state)}\n${chosen.code}\nprint(context)`
-    const { none, given } = this.status.dataset
+    const { given } = this.status.dataset
     const weight = printed(Number(chosen.empty))
-    const said = this.words({ visible: visible.flat().filter(Boolean).length, rows: empty.join(", ") || none })
+    const said = this.words({ visible: visible.flat().filter(Boolean).length, rows: this.named(empty.map(i => this.mask.rows[i])) })
     this.said = empty.length ? `${said} ${filled(given, { call, weight })}` : said
   }
 
