@@ -289,6 +289,50 @@ def test_the_leak_meter_says_which_rows_move_folds_the_rest_and_leads_to_the_mus
     expect(opened.locator("#room-state")).to_be_in_viewport()
 
 
+@pytest.mark.parametrize("language", site.LANGUAGES)
+def test_the_bugs_of_the_leak_meter_stand_under_the_headings_of_the_museum(built, language):
+    meter = site.html(built, site.Page(language, "foundations/causal")).css_first("#leak-meter")
+    museum = site.html(built, site.Page(language, "practice/museum"))
+    groups = {group.attributes["data-room"]: group for group in meter.css("optgroup")}
+    for room, group in groups.items():
+        [heading] = museum.css(f"h2#{room}")
+        assert group.attributes["label"] == heading.text(deep=False).strip()
+    assert (len(groups), sum(len(group.css("option")) for group in groups.values())) == (10, 38)
+
+
+def test_a_number_of_the_leak_meter_says_what_it_is(phone):
+    opened, meter, said = open_explorer(phone, "leak-meter")
+    status, cells = meter.get_by_role("status"), meter.locator("[data-shows=causal] tbody td:not([data-shows])")
+
+    def says(bug, verdict, number="", row=0, place=5):
+        nudged = said["nudge"].format(call=said["causal"].capitalize(), place=place, token=TOKENS[place])
+        verdict = said[verdict].format(number=number)
+        sentence = said["reading"].format(bug=bug, nudged=nudged, where=rows(said, TOKENS[row]), verdict=verdict)
+        expect(status).to_have_text(sentence)
+
+    cells.nth(5).tap()
+    says(said["no_bug"], "fits", "0.0000")
+    cells.nth(5).press("ArrowDown")
+    expect(cells.nth(11)).to_be_focused()
+    says(said["no_bug"], "fits", "0.0000", row=1)
+    opened.keyboard.press("ArrowRight")  # there is none
+    expect(meter.get_by_role("grid").first.locator("[tabindex]")).to_have_count(1)
+    verdicts = {"thrown away": "leaks", "past only": "misses", "cut by view": "fits", "empty rows": "fits"}
+    for case in golden("leak-meter")["cases"][2:]:
+        bug, place = case["state"]["bug"], 0 if case["state"]["bug"] == "past only" else 5
+        if bug not in verdicts:
+            continue
+        meter.get_by_label(said["bug"]).select_option(bug)
+        cells.nth(place).tap()
+        exhibit = said["exhibit"].format(number=case["room"], bug=said[bug])
+        says(exhibit, verdicts[bug], f"{case['causal'][0][place]:.4f}", place=place)
+    meter.locator("summary").tap()
+    for bug, verdict in {"query softmax": "is_nan", "decoder length": "raises"}.items():
+        meter.get_by_label(said["bug"]).select_option(bug)
+        meter.locator("[data-shows=cross] tbody td").first.tap()
+        expect(status).to_contain_text(said[verdict])
+
+
 @pytest.mark.parametrize(
     ("name", "label", "keys", "state"),
     [
