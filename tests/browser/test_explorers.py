@@ -52,6 +52,11 @@ def open_explorer(tab, name):
     return opened, opened.locator(f"#{name}"), words(PAGES[name].language)
 
 
+def short(number):
+    """A number in a table: with two decimals, but for 0."""
+    return f"{number:.2f}" if number else "0"
+
+
 def open_again(opened):
     """Follow the address of a page, as somebody does to whom it was sent."""
     address = opened.evaluate("location.href")
@@ -77,10 +82,13 @@ VISITED = """async ([name, states]) => {
         location.hash = `${name}?${new URLSearchParams(state)}`
         await arrived
         const shown = [...new Set([...explorer.querySelectorAll("[data-shows]")].map(part => part.dataset.shows))]
+        const short = Object.fromEntries(shown.map(name => [name, printed(name)]))
+        explorer.decimals?.click()
         found.push({
-            numbers: explorer.compute(explorer.state), code: explorer.querySelector("code")?.textContent,
+            short, numbers: explorer.compute(explorer.state), code: explorer.querySelector("code")?.textContent,
             printed: Object.fromEntries(shown.map(name => [name, printed(name)])),
         })
+        explorer.decimals?.click()
     }
     return found
 }"""
@@ -105,6 +113,15 @@ def test_an_explorer_computes_prints_and_writes_what_torch_does(tab, name):
             raised = wanted[numbers] is None
             texts = ["–"] * len(printed) if raised else [f"{number:.4f}" for number in flat(wanted[numbers])]
             assert printed == texts, (numbers, case["state"])
+            if name != "six-tokens":
+                texts = (
+                    ["–"] * len(printed)
+                    if raised
+                    else [
+                        short(round(number, 4) if name == "leak-meter" else number) for number in flat(wanted[numbers])
+                    ]
+                )
+                assert shown["short"][numbers] == texts, (numbers, case["state"])
 
 
 # --- without JavaScript ---------------------------------------------------------------------------
@@ -159,7 +176,7 @@ def test_a_mask_is_painted_for_a_call_copied_and_shared_by_its_address(tab):
     expect(painter.locator("[data-shows=weights] tr.empty td.odd")).to_have_text(["nan"] * 6)
     painter.get_by_label(said["library"]).select_option("SDPA, boolean")
     expect(painter.locator("[data-shows=mask] td").filter(has_text="True")).to_have_count(17)  # True = attend
-    expect(painter.locator("tr.empty td.nil")).to_have_text(["False"] * 6 + ["0.0000"] * 10)
+    expect(painter.locator("tr.empty td.nil")).to_have_text(["False"] * 6 + ["0"] * 10)
     painter.get_by_role("button", name=said["copy_code"]).click()
     tab.hears(said["code_copied"])
     assert "attn_mask=~masked" in tab.clipboard() == painter.locator("code").text_content()
@@ -212,6 +229,7 @@ COPIED = [
 @pytest.mark.parametrize("state", COPIED)
 def test_the_painter_copies_a_program_that_prints_the_contexts_shown(tab, tmp_path, state):
     painter = tab.open(f"masks/combining/#mask-painter?{state}").locator("#mask-painter")
+    painter.get_by_role("button", name=words("en")["decimals"]).click()
     painter.get_by_role("button", name=words("en")["copy_code"]).click()
     tab.hears(words("en")["code_copied"])
     contexts = painter.locator("[data-shows=output] td:not([data-shows]):not(:empty)").all_inner_texts()
@@ -233,6 +251,8 @@ def test_a_query_is_dragged_and_shared_by_its_address(tab):
     opened.mouse.up()
     tab.ends_at("#one-query?qx=0.0&qy=0.0")
     open_again(opened)
+    expect(explorer.locator("td[data-shows=weights]")).to_have_text(["0.20"] * 5)
+    explorer.get_by_role("button", name=said["decimals"]).press("Enter")
     expect(explorer.locator("td[data-shows=weights]")).to_have_text(["0.2000"] * 5)
     x, y = explorer.locator("td[data-shows=context]").all_inner_texts()
     sentence = said["attended"].format(x=x, y=y, entropy="1.6094", equals="5.0000")
@@ -336,7 +356,7 @@ def test_a_number_of_the_leak_meter_says_what_it_is(phone):
 @pytest.mark.parametrize(
     ("name", "label", "keys", "state"),
     [
-        ("mask-painter", "pads", f"Home{' Tab' * 6} ArrowDown ArrowRight Space", "pattern=hand&pads=0&cells=820e3cfbf"),
+        ("mask-painter", "pads", f"Home{' Tab' * 7} ArrowDown ArrowRight Space", "pattern=hand&pads=0&cells=820e3cfbf"),
         (
             "six-tokens",
             "causal",
@@ -344,7 +364,7 @@ def test_a_number_of_the_leak_meter_says_what_it_is(phone):
             "pattern=hand&cells=820e1c387&query=1",
         ),
         ("one-query", "temperature", "ArrowLeft ArrowRight ArrowRight", "temperature=0.5"),
-        ("leak-meter", "bug", "ArrowDown Tab Tab Tab Tab ArrowLeft ArrowLeft", "bug=thrown+away&token=causal-3"),
+        ("leak-meter", "bug", "ArrowDown Tab Tab Tab Tab Tab ArrowLeft ArrowLeft", "bug=thrown+away&token=causal-3"),
         ("shape-tracer", "sizes", "ArrowDown", "sizes=1"),
         ("rope-clocks", "layout", "ArrowDown", "layout=pairs"),
         ("one-sentence", "frame", "ArrowRight ArrowRight", "frame=2"),
@@ -452,6 +472,7 @@ def test_a_figure_fits_a_laptop_what_changes_a_phone_and_its_numbers_any_screen(
         taken = max(box["y"] + box["height"] for box in boxes) - min(box["y"] for box in boxes)
         assert taken <= height - header, (width, taken)
     explorer.locator("details").evaluate_all("parts => parts.forEach(part => { part.open = true })")
+    explorer.locator("[data-decimals]").evaluate_all("buttons => buttons.forEach(button => button.click())")
     for width in (320, 390, 640, 720, 1000, 1280):
         tab.page.set_viewport_size({"width": width, "height": 800})
         assert min(explorer.evaluate(GAPS), default=3) > 2, width

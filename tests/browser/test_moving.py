@@ -6,7 +6,7 @@ import math
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.test_explorers import PAGES, golden, middle, open_again, open_explorer, swipe
+from tests.browser.test_explorers import PAGES, golden, middle, open_again, open_explorer, short, swipe
 from tools.site.explorers import MOVING
 
 every_moving = pytest.mark.parametrize("name", [name for name in PAGES if name in MOVING])
@@ -162,8 +162,8 @@ def test_the_hands_and_numbers_of_the_clocks_are_those_of_torch(tab):
                     assert math.cos(hand - first - place * speed) > 0.9999
     firsts = [stored["places"].index(list(places)) for places in sorted({*map(tuple, stored["places"])})]
     scores = [[case["scores"][frame] for case in stored["cases"]] for frame in firsts]
-    rows = [f"{number:.4f}" for row in [*scores, *zip(*stored["errors"].values())] for number in row]
-    assert clocks.locator("td").filter(has_text=".").all_text_contents() == rows
+    rows = [short(number) for row in [*scores, *zip(*stored["errors"].values())] for number in row]
+    assert clocks.locator("tbody td").all_text_contents() == rows
 
 
 def test_a_hand_goes_the_way_of_its_position_and_not_around_a_hundred_times(tab):

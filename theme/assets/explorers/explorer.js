@@ -12,7 +12,7 @@ globalThis.tone = (number, largest) => {
   return `${number > 0 ? "plus" : "minus"}${Math.ceil(LEVELS * Math.abs(number) / largest)}`
 }
 
-globalThis.printed = number => Number.isNaN(number) ? "nan" : number.toFixed(4)
+globalThis.printed = (number, decimals = 4) => Number.isNaN(number) ? "nan" : number.toFixed(decimals)
 globalThis.filled = (text, values) => text.replace(/\{(\w+)\}/g, (_, name) => values[name])
 
 globalThis.Explorer = class extends HTMLElement {
@@ -22,6 +22,11 @@ globalThis.Explorer = class extends HTMLElement {
     this.status = this.querySelector("[role=status]")
     this.undo = this.querySelector("[data-undo]")
     this.past = [] // the addresses of the states before this one
+    this.decimals = this.querySelector("[data-decimals]")
+    this.decimals?.addEventListener("click", ({ currentTarget: button }) => {
+      button.ariaPressed = button.ariaPressed === "false"
+      this.update()
+    })
     this.start()
     this.first = this.state
     this.settled = this.address
@@ -115,6 +120,12 @@ globalThis.Explorer = class extends HTMLElement {
     return filled(this.status.dataset.says, values)
   }
 
+  // In a table with a choice of decimals 0 is 0, and not what is too small for two.
+  written(number) {
+    if (this.decimals?.ariaPressed !== "false") return printed(number)
+    return number === 0 ? "0" : printed(number, 2)
+  }
+
   // Rows of a table, each by its number and its token.
   named(rows) {
     const { row, comma, none } = this.status.dataset
@@ -126,7 +137,7 @@ globalThis.Explorer = class extends HTMLElement {
   fill(name, numbers) {
     const largest = Math.max(...numbers.filter(Number.isFinite).map(Math.abs))
     this.querySelectorAll(`[data-shows=${name}] tbody td:not([data-shows]), td[data-shows=${name}]`).forEach((cell, i) => {
-      cell.textContent = printed(numbers[i])
+      cell.textContent = this.written(numbers[i])
       cell.className = tone(numbers[i], largest)
     })
   }
