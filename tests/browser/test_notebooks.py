@@ -13,6 +13,7 @@ from tools.cells.source import read_cells
 
 # What stands in the article and has something else upon it.
 COVERED = """() => [...document.querySelectorAll("article :is(h1, p, .facts > li), .place")].filter(one => {
+    if (!one.checkVisibility()) return false // it is folded
     const { left, top, width, height } = one.getBoundingClientRect()
     const above = document.elementFromPoint(left + width / 2, top + height / 2)
     return above && !one.contains(above)
