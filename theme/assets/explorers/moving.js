@@ -96,7 +96,7 @@ globalThis.Moving = class extends Explorer {
     this.sentences.forEach((sentence, i) => { sentence.hidden = i !== frame })
     for (const part of this.parts) {
       const { in: shown, lit } = part.dataset
-      if (shown) part.toggleAttribute("hidden", !isIn(shown))
+      if (shown) part.classList.toggle("gone", !isIn(shown))
       if (lit) part.classList.toggle("lit", isIn(lit))
     }
     const [back, on] = this.querySelectorAll("[data-go]")
