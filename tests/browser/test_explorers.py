@@ -414,18 +414,31 @@ def test_a_finger_paints_and_a_second_one_that_zooms_leaves_nothing_behind(phone
     opened, painter, _ = open_explorer(phone, "mask-painter")
     boxes, undo = painter.locator("[data-shows=mask] input"), painter.locator("[data-undo]")
     painter.locator("[data-shows=mask]").scroll_into_view_if_needed()
-    before, places = opened.evaluate("scrollY"), [middle(boxes.nth(entry)) for entry in (3, 33, 35)]
+    before, places = opened.evaluate("scrollY"), [middle(boxes.nth(entry)) for entry in (3, 4, 5, 35)]
     fingers = touch(opened)
-    for end in [("Start", *places[1:]), ("End",)], [("Cancel",)]:
-        fingers(("Start", places[0]), ("Move", places[1]))
+    for end in [("Start", *places[2:]), ("End",)], [("Cancel",)]:
+        fingers(("Start", places[0]), ("Move", places[1]), ("Move", places[2]))
         opened.wait_for_function("window['mask-painter'].address.includes('hand')")
         fingers(*end)
         opened.wait_for_function("window['mask-painter'].address === '#mask-painter'")
         expect(undo).to_be_disabled()
     swipe(opened, *places)
-    phone.ends_at("#mask-painter?pattern=hand&cells=10430c38f")
-    expect(painter.locator("[data-shows=mask] :checked")).to_have_count(13)
+    phone.ends_at("#mask-painter?pattern=hand&cells=1c124d3cf")
+    expect(painter.locator("[data-shows=mask] :checked")).to_have_count(17)
     assert opened.evaluate("scrollY") == before
+
+
+@pytest.mark.parametrize("name", ["mask-painter", "six-tokens"])
+def test_a_finger_that_moves_up_scrolls_and_paints_nothing(phone, name):
+    opened, figure, _ = open_explorer(phone, name)
+    boxes = figure.locator("[data-shows=mask] input")
+    boxes.last.scroll_into_view_if_needed()
+    x, y = middle(boxes.nth(33))
+    before, address = opened.evaluate("scrollY"), opened.url
+    swipe(opened, (x, y), *((x, y - way) for way in (30, 60, 90, 120)))
+    opened.wait_for_function("before => scrollY > before", arg=before)
+    expect(figure.locator("[data-undo]")).to_be_disabled()
+    assert opened.url == address
 
 
 def test_a_finger_drags_a_query_and_scrolls_where_nothing_can_be_dragged(phone):

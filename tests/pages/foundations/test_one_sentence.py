@@ -57,6 +57,9 @@ def test_each_number_that_a_step_of_the_figure_says_stands_in_its_tensor(languag
     made = {name: vars(PAGE)[name] for name in said if isinstance(vars(PAGE).get(name), torch.Tensor)}
     printed = {name: {f"{number:.2f}" for number in tensor.flatten()} for name, tensor in made.items()}
     printed["outputs"] |= printed["inputs"]  # before and afterwards
+    printed["scores"] |= printed["queries"] | printed["keys"]
+    taken = PAGE.weights[ONE, :, None] * PAGE.values
+    printed["contexts"] |= printed["weights"] | printed["values"] | {f"{number:.2f}" for number in taken.flatten()}
     numbers = {name: re.findall(r"\d\.\d\d", said[name]) for name in printed}
     assert sum(map(len, numbers.values())) >= 10
     assert {name: set(found) - printed[name] for name, found in numbers.items()} == {name: set() for name in numbers}

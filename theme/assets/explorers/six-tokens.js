@@ -40,6 +40,7 @@ customElements.define("six-tokens", class extends Painter {
     this.arcs = this.querySelectorAll(".picture path")
     this.flows = this.querySelectorAll(".flow")
     this.parts = this.querySelectorAll(".part")
+    this.why = this.querySelector("#why")
     this.changing = this.querySelectorAll("code b")
   }
 
@@ -78,7 +79,9 @@ customElements.define("six-tokens", class extends Painter {
     const said = { token: this.names[chosen], count: seen, other: this.names[row.indexOf(most)], weight: printed(most) }
     this.said = filled(seen ? says : empty, said)
     const [line, place] = this.changing
-    line.textContent = pattern === "hand" ? this.literal(bits(cells).map(Number)) : this.querySelector("[name=pattern]:checked").dataset.code
+    const { code, why } = this.querySelector("[name=pattern]:checked").dataset
+    line.textContent = pattern === "hand" ? this.literal(bits(cells).map(Number)) : code
+    this.why.textContent = why
     place.textContent = query
   }
 
