@@ -175,7 +175,7 @@ def test_gradients_pass_through_the_rolling_cache():
 # -- the simplest cache --------------------------------------------------------------------------
 
 
-def test_the_simple_class_is_that_of_the_page_and_its_steps_give_the_rows_of_the_whole():
+def test_the_simple_class_is_that_of_the_page_and_its_steps_give_its_rows():
     def prove(case):
         simple = PAGE.SimpleAttention(4 * case.H, case.H).double()
         attention = PAGE.Attention(4 * case.H, case.H).double()
