@@ -199,7 +199,7 @@ def test_the_simple_class_copies_its_past_and_refuses_a_chunk_behind_it():
     _, longer = simple(inputs[:, 4:], past)
     assert torch.equal(longer[0][:, :, :4], past[0])
     assert longer[0].data_ptr() != past[0].data_ptr()
-    with pytest.raises(ValueError, match=r"^2 new tokens behind a past: one at a time$"):
+    with pytest.raises(ValueError, match=r"^2 new tokens after a past: one at a time$"):
         simple(inputs[:, :2], past)
 
 
