@@ -392,10 +392,22 @@ def test_rotations_compile_to_the_same_numbers_whatever_the_length(turn, dtype):
 # -- the claims of the page ----------------------------------------------------------------------
 
 
-def test_torch_has_no_rotary_function():
+def test_torch_nn_has_no_rotary_function():
     assert not [
         name for module in (torch, F, nn) for name in dir(module) if "rotary" in name.lower() or name.lower() == "rope"
     ]
+
+
+@pytest.mark.parametrize(("turn", "interleaved"), [(PAGE.rotate, False), (PAGE.rotate_pairs, True)])
+def test_the_operator_for_onnx_runs_without_an_export_in_both_layouts(turn, interleaved):
+    def prove(case):
+        angles = PAGE.rotation_angles(case.positions, case.D, case.base)
+        turned = torch.onnx.ops.rotary_embedding(
+            case.heads.float(), angles.cos(), angles.sin(), interleaved=interleaved
+        )
+        p.close(turn(case.heads.float(), case.positions[:, None], case.base), turned, 1e-5)
+
+    p.for_all(CASES, prove)
 
 
 def test_each_of_these_models_rotates_halves_or_pairs_as_the_table_says():
