@@ -10,6 +10,7 @@ from torch import nn
 from torch.autograd import profiler
 from torch.backends.cuda import SDPAParams, can_use_flash_attention
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.checkpoint import checkpoint
 from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.integrations.sdpa_attention import use_gqa_in_sdpa
 
@@ -67,6 +68,23 @@ def test_all_kernels_of_a_model_are_listed_once_each():
     assert PAGE.kernels(stack(tokens)) == ["flash"] * 4 == profiled(lambda: stack(tokens))
     twice = sdpa(*[tokens.requires_grad_()] * 3)
     assert sorted(PAGE.kernels(twice + sdpa(*[twice[None]] * 3)[0] + twice)) == ["flash", "math"]
+
+
+def test_the_list_lacks_what_is_by_hand_compiled_or_checkpointed_with_reentry():
+    tokens = torch.randn(2, 3, 4, 8, requires_grad=True)
+    assert PAGE.kernels(by_hand(*[tokens] * 3)) == []
+    assert PAGE.kernels(torch.compile(sdpa, backend="aot_eager")(*[tokens] * 3)) == []
+    for reentrant, found in ((True, []), (False, ["flash"])):
+        assert PAGE.kernels(checkpoint(sdpa, *[tokens] * 3, use_reentrant=reentrant)) == found
+
+
+def test_autocast_leaves_float64():
+    tokens = torch.randn(2, 3, 4, 8)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert [sdpa(*[tokens.to(dtype)] * 3).dtype for dtype in (torch.float32, torch.float64)] == [
+            torch.bfloat16,
+            torch.float64,
+        ]
 
 
 def test_the_nodes_of_torch_have_the_names_that_the_page_looks_for():
