@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.masking_utils import create_causal_mask
 
 from tests.pages import properties as p
@@ -56,6 +57,25 @@ def test_padding_on_the_right_hides_nothing_new_from_a_real_token_and_empties_no
 def test_the_mask_costs_a_byte_per_pair_and_text():
     causal, padding = (torch.empty(shape, dtype=torch.bool, device="meta") for shape in ((4096, 4096), (8, 1, 1, 4096)))
     assert ((causal | padding).nbytes, causal.nbytes, padding.nbytes) == (128 * 2**20, 16 * 2**20, 32 * 2**10)
+
+
+class Made(TorchDispatchMode):
+    """The bytes of what `torch.where` returns inside."""
+
+    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+        result = operator(*args, **(kwargs or {}))
+        self.bytes = getattr(self, "bytes", 0) + (result.nbytes if operator is torch.ops.aten.where.self else 0)
+        return result
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_inside_sdpa_on_the_cpu_a_boolean_mask_takes_the_dtype_of_the_queries(dtype, on_the_cpu):
+    B, H, T = 2, 4, 16
+    heads, visible = torch.zeros(B, H, T, 8, dtype=dtype), torch.ones(B, 1, T, T, dtype=torch.bool)
+    for mask, numbers in ((visible, B * T * T), (visible.expand(B, H, T, T), B * H * T * T), (visible.to(dtype), 0)):
+        with Made() as made:
+            F.scaled_dot_product_attention(heads, heads, heads, attn_mask=mask)
+        assert made.bytes == numbers * dtype.itemsize
 
 
 def test_texts_packed_in_one_row_give_what_they_give_alone():
