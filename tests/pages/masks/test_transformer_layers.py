@@ -299,7 +299,7 @@ def test_the_conditions_of_the_paths_are_those_of_the_page():
     assert path(encoder, SOURCE, None, PADS) == "nested"
     assert path(encoder, SOURCE, None, PADS, grad=True) == "slow"
     assert path(encoder, SOURCE, None, PADS.flip(1)) == "fast"
-    assert path(encoder, SOURCE, PAIRS, PADS) == "fast"
+    assert path(encoder, SOURCE, PAIRS, PADS) == path(encoder, SOURCE, PAIRS.float()) == "fast"
     assert path(encoder, SOURCE) == "fast"
     assert path(PAGE.stacks(12, 2, nested=False)[0], SOURCE, None, PADS) == "fast"
     assert path(PAGE.stacks(12, 2, norm_first=True)[0], SOURCE, None, PADS) == "fast"
@@ -307,6 +307,10 @@ def test_the_conditions_of_the_paths_are_those_of_the_page():
     for options in ({"activation": torch.tanh}, {"bias": False}, {"batch_first": False}):
         assert path(PAGE.stacks(12, 2, **options)[0], SOURCE) == "slow", options
     assert path(PAGE.stacks(12, 3)[0], SOURCE) == "slow"
+    other_eps, _ = PAGE.stacks(12, 2)
+    for layer in other_eps.layers:
+        layer.norm2.eps = 1e-6
+    assert path(other_eps, SOURCE) == "slow"
     encoder.layers[0].self_attn.register_forward_hook(lambda *_: None)
     encoder.layers[1].linear1.register_forward_hook(lambda *_: None)
     assert path(encoder, SOURCE) == "slow"
@@ -413,9 +417,18 @@ def test_the_weights_that_the_page_asks_for_are_those_that_the_layer_uses(norm_f
 def test_nn_transformer_draws_each_layer_and_adds_the_last_norm():
     model = nn.Transformer(12, 2, 2, 2, 24, batch_first=True)
     for stack in (model.encoder, model.decoder):
-        one, other = (layer.linear1.weight for layer in stack.layers)
-        assert not torch.equal(one, other)
+        one, other = (dict(layer.named_parameters()) for layer in stack.layers)
+        assert all(torch.equal(one[name], other[name]) == (one[name].dim() == 1) for name in one)
         assert isinstance(stack.norm, nn.LayerNorm)
+
+
+def test_a_mask_of_ones_in_floats_hides_nothing_in_training():
+    encoder = PAGE.stacks(12, 2, dropout=0.0)[0].train()
+    nudged = SOURCE.clone()
+    nudged[1, -1] += torch.arange(12.0)
+    for mask, hides in ((PADS, True), (PADS.float(), False)):
+        before, after = (encoder(tokens, src_key_padding_mask=mask)[1, 0] for tokens in (SOURCE, nudged))
+        assert torch.equal(before, after) == hides
 
 
 def test_the_decoder_needs_a_memory():
