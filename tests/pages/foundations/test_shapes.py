@@ -293,9 +293,11 @@ def test_keys_with_fewer_heads_raise_the_message_of_a_mask_without_heads_in_sdpa
         assert message(line) == message(WRONG_LINES[4])
 
 
-def test_without_batch_first_a_square_mask_should_be_one_of_the_items():
-    tokens = ZEROS(B, T, 8)
-    said = message(lambda: nn.MultiheadAttention(8, 4)(tokens, tokens, tokens, attn_mask=ZEROS(T, T)))
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_where_axes_0_and_1_are_swapped_a_square_mask_should_be_one_of_the_items(batch_first):
+    tokens = ZEROS(T, B, 8) if batch_first else ZEROS(B, T, 8)
+    layer = nn.MultiheadAttention(8, 4, batch_first=batch_first)
+    said = message(lambda: layer(tokens, tokens, tokens, attn_mask=ZEROS(T, T)))
     assert said.endswith("but should be (2, 2).")
 
 
