@@ -42,11 +42,6 @@ FILES = """
     transformers/models/qwen3/modeling_qwen3 transformers/modeling_utils transformers/cache_utils
     transformers/generation/utils transformers/modeling_rope_utils transformers/tokenization_utils_base
     transformers/training_args"""
-WHOLE_CLASSES = {  # cells of up to 45 lines, since a class that is taken home cannot be cut into cells
-    *((page, "attention") for page in ("position/rope", "cache/kv-cache", "cache/grouped", "practice/capstone")),
-    ("cache/kv-cache", "simple"),
-    ("practice/museum", "pieces"),  # the same class with each step in a method, for an exhibit to replace
-}
 
 
 def test_every_cell_is_shown_once_and_in_order(cells, language, every_page):
@@ -136,8 +131,9 @@ def test_a_cell_keeps_the_style_of_the_house(cells, refuse):
 def faults_of_code(slug, cell):
     """Short, for a reader who has nothing but torch, and with the letters of the legend for its sizes."""
     nodes = list(ast.walk(ast.parse(cell.code)))
-    if cell.code.count("\n") > (45 if (slug_of(cell.path), cell.name) in WHOLE_CLASSES else 25):
-        yield "has more than 25 lines"
+    limit = 45 if is_shown_whole(cell) else 25
+    if cell.code.count("\n") > limit:
+        yield f"has more than {limit} lines"
     imported = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     imported |= {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
     allowed = ALLOWED_IN_LABS if slug.startswith("labs/") else ALLOWED_ON.get(slug, ALLOWED_IMPORTS)
@@ -152,6 +148,12 @@ def faults_of_code(slug, cell):
         yield f"needs {cell.needs}; no job has it"
     if cell.measures and not slug.startswith("labs/"):
         yield "measures; only the page of a lab says where it did"
+
+
+def is_shown_whole(cell):
+    """Whether a cell holds, below its imports, one class or one function: nothing in it need be squeezed."""
+    body = [node for node in ast.parse(cell.code).body if not isinstance(node, (ast.Import, ast.ImportFrom))]
+    return len(body) == 1 and isinstance(body[0], (ast.ClassDef, ast.FunctionDef))
 
 
 def faults_of_output(slug, cell):
