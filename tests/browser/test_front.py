@@ -74,7 +74,7 @@ def test_a_mouse_chooses_a_token_and_a_mask_and_all_parts_change_together(tab):
     expect(figure.locator("[data-shows=row] tbody td")).to_have_text(
         ["0.2284", "0.3893", "0.3822", "0.0000", "0.0000", "0.0000"]
     )
-    figure.get_by_text("step", exact=True).first.click()
+    figure.locator("tbody th", has_text="step").click()
     expect(code).to_contain_text("visible = torch.ones(6, 6).tril().triu(-2).bool()\n")
     expect(code).to_contain_text("print(weights[5])\n")
     expect(figure.locator("[data-shows=row] thead .nil")).to_have_text(["Your", "journey", "starts"])

@@ -125,6 +125,20 @@ def test_without_scripts_and_on_paper_all_sentences_stand_below_the_picture(requ
     assert figure.get_by_role("img").get_attribute("aria-label")
 
 
+# --- one sentence ---------------------------------------------------------------------------------
+
+
+def test_a_line_of_code_has_the_number_of_its_step_leads_to_it_and_is_seen_whole(phone):
+    _, figure, _ = open_explorer(phone, "one-sentence")
+    line = figure.locator("[data-lit]").nth(6)
+    line.tap()
+    stands_at(figure, 6)
+    expect(figure.locator("[aria-current=step]")).to_have_count(1)
+    expect(line).to_have_attribute("aria-current", "step")
+    assert line.evaluate("line => getComputedStyle(line, '::before').content").startswith('"7"')
+    assert figure.locator("pre > code").evaluate("code => code.scrollWidth <= code.clientWidth")
+
+
 # --- the two clocks -------------------------------------------------------------------------------
 
 # What the clocks show in each frame: the numbers, the angle between the hands, and where each hand points.

@@ -299,6 +299,9 @@ def test_where_nothing_can_be_copied_the_program_is_shown(tab):
 WRAPPABLE = """() => [...document.querySelectorAll("pre > code:not(.output :has(span))")].filter(code =>
     code.getClientRects().length && code.scrollWidth > code.clientWidth).length"""
 
+# Whether a block says that it goes on at its right.
+SAYS_MORE = "code => getComputedStyle(code.parentElement, '::after').content !== 'none'"
+
 
 def test_long_lines_are_wrapped_by_a_button_which_every_page_remembers(phone):
     page = site.Page("zh", "foundations/causal")
@@ -311,6 +314,9 @@ def test_long_lines_are_wrapped_by_a_button_which_every_page_remembers(phone):
     assert opened.evaluate(WRAPPABLE) == 0
     matrix = opened.locator("article .output code.named").first
     assert matrix.evaluate("code => getComputedStyle(code).whiteSpace") == "pre"
+    assert matrix.evaluate(SAYS_MORE)
+    matrix.evaluate("code => code.scrollTo(code.scrollWidth, 0)")
+    opened.wait_for_function("more => !eval(more)(document.querySelector('article .output code.named'))", arg=SAYS_MORE)
     [number] = [number for number, cell in enumerate(page.cells) if cell.name == "module"]
     assert phone.copy(number) == program(page.cells, page.cells[number])
     opened = phone.open("masks/padding/")

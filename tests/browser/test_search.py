@@ -217,15 +217,29 @@ def test_a_page_is_shown_with_its_chapter_its_words_as_they_stand_and_lists_last
     assert not re.search("[#\u2060\u2063]|&[a-z]+;", words)
 
 
-def test_the_search_fetches_nothing_before_it_is_opened_and_only_its_language_then(tab):
-    opened = tab.open("zh/foundations/causal/", quiet=True)
+def test_the_search_fetches_nothing_before_it_is_opened_then_at_once_what_its_language_needs(tab):
+    opened, held = tab.open("zh/foundations/causal/", quiet=True), []
     assert [url for url in tab.asked if "pagefind" in url or "find.js" in url] == []
     opened.evaluate(WATCH)
-    search(opened, "掩码")
-    first = [size for url, size in opened.evaluate("fetched") if re.search("pagefind|find.js", url)]
-    assert len(first) <= 17
-    assert sum(first) < 175_000
+    opened.route("**/assets/find.js", lambda route: held.append(route), times=1)
+    with opened.expect_request("**/pagefind/*.pf_meta"):
+        opened.keyboard.press("/")
+    assert any("wasm.zh" in url for url in tab.asked)
+    held[0].continue_()
+    opened.keyboard.insert_text("掩码")
+    expect(opened.locator(".search__results")).to_have_attribute("data-words", "掩码")
+    first = {url: size for url, size in opened.evaluate("fetched") if re.search("pagefind|find.js", url)}
+    assert len(first) <= 16
+    assert sum(first.values()) < 175_000
     asked = [url for url in tab.asked if "pagefind" in url]
+    assert sum("wasm" in url for url in asked) == 1
+    keys = opened.context.new_cdp_session(opened)
+    keys.send("Input.imeSetComposition", {"text": "yan'ma", "selectionStart": 6, "selectionEnd": 6})
+    opened.wait_for_timeout(300)
+    chunks = [url for url in tab.asked if "pf_index" in url]
+    assert chunks == [url for url in asked if "pf_index" in url], "what an input method has not made words of yet"
+    keys.send("Input.insertText", {"text": "键"})
+    expect(opened.locator(".search__results")).to_have_attribute("data-words", "掩码键")
     assert [url for url in asked if "words." in url] == [], "of use for a mistyped word only"
     indexes = {match[1] for url in asked if (match := re.search(r"/(?:index|fragment)/([a-z]+)_", url))}
     assert indexes == {"zh"}

@@ -33,6 +33,8 @@ def test_the_sentence_of_a_term_shows_for_pointer_and_keyboard_and_is_its_title(
     term.hover()
     expect(note).to_have_text(says)
     expect(term).to_have_accessible_description(says)
+    box = note.bounding_box()
+    assert box["y"] + box["height"] < term.bounding_box()["y"], "it covers what is read next"
     note.hover()  # it stays, so that its words can be selected
     opened.wait_for_timeout(400)
     expect(note).to_be_visible()

@@ -39,14 +39,23 @@ function show(cell) {
   whole.showModal()
 }
 
+// A block that goes on at its right says so, until it has been moved there.
+const goesOn = ({ currentTarget: block }) => {
+  block.classList.toggle("more", block.scrollLeft + block.clientWidth < block.scrollWidth - 1)
+}
+
 // Whoever has no mouse moves a wide block sideways with the arrow keys.
 const sized = new ResizeObserver(blocks => {
   for (const { target } of blocks) {
     if (target.scrollWidth > target.clientWidth) target.tabIndex = 0
     else target.removeAttribute("tabindex")
+    goesOn({ currentTarget: target })
   }
 })
-all("pre > code, .plot, .wide, p:has(> .picture)").forEach(block => sized.observe(block))
+all("pre > code, .plot, .wide, p:has(> .picture)").forEach(block => {
+  sized.observe(block)
+  block.addEventListener("scroll", goesOn, { passive: true })
+})
 
 const tools = document.getElementById("cell-tools").content
 for (const cell of all("article .language-python")) {

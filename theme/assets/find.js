@@ -21,8 +21,9 @@ const segments = words => [...segmenter.segment(words.replace(ARTICLE, ""))].map
 const isWord = segment => /^[\p{L}_]/u.test(segment)
 const isHan = word => /\p{sc=Han}/u.test(word)
 
-// A long section answers as well as a short one. A worker would be one more file to wait for.
-options({ noWorker: true, ranking: { pageLength: 0 } })
+// A long section answers as well as a short one. A worker would be one more file to wait for. By the tag search.js has
+// asked for the description of the index already.
+options({ noWorker: true, ranking: { pageLength: 0 }, metaCacheTag: performance.timeOrigin.toString() })
 init()
 
 const found = new Map()
@@ -243,8 +244,9 @@ const pause = milliseconds => new Promise(resolve => setTimeout(resolve, millise
 let latest = 0 // of all searches
 
 // Shows what answers the words in the field. The first pages are shown as soon as their texts are there, and `shown` is
-// called; the others follow one after the other.
-export async function find(shown) {
+// called; the others follow one after the other. What an input method has not yet made words of, such as yin'guo, is
+// looked for only when it stays: some keyboards make all words so.
+export async function find(shown, isComposing) {
   const words = query.value.trim(), number = latest += 1
   const isOld = () => number !== latest
   if (!words) {
@@ -253,8 +255,8 @@ export async function find(shown) {
     status.textContent = dialog.dataset.hint
     return
   }
-  preload(parted(words)).catch(() => {}) // what fails here fails below, too
-  await pause(150)
+  if (!isComposing) preload(parted(words)).catch(() => {}) // what fails here fails below, too
+  await pause(isComposing ? 800 : 150)
   if (isOld()) return
   const found = await answer(words)
   for (let at = 0; !at || at < found.pages.length; at += 2) {

@@ -13,16 +13,43 @@ const scripts = document.currentScript.src
 
 const isFound = () => results.dataset.words === query.value.trim()
 
-// Both at once, or the second would be asked for when the first is there, which needs it.
-async function load() {
-  const files = ["find.js", "../pagefind/pagefind.js"]
-  const [{ find }] = await Promise.all(files.map(file => import(new URL(file, scripts))))
-  return find
+// What one file after the other would ask for, all at once: on a slow network each turn takes as long as many bytes.
+let finder
+
+function load() {
+  finder ??= fetchAll().catch(error => {
+    finder = undefined // so that it is fetched the next time
+    throw error
+  })
+  return finder
 }
 
-function find() {
+async function fetchAll() {
+  const { lang } = document.documentElement
+  ahead(`wasm.${lang}.pagefind`)
+  describe(lang).catch(() => {}) // what fails here fails in find.js, too
+  const files = ["find.js", "../pagefind/pagefind.js"]
+  const [{ value, reason }] = await Promise.allSettled(files.map(file => import(new URL(file, scripts))))
+  if (reason) throw reason
+  return value.find
+}
+
+const indexed = name => new URL(`../pagefind/${name}`, scripts)
+
+function ahead(name) {
+  const link = { rel: "preload", as: "fetch", crossOrigin: "anonymous", href: indexed(name) }
+  document.head.append(Object.assign(document.createElement("link"), link))
+}
+
+// The description of the index is new for each page that is opened, and names its next file.
+async function describe(lang) {
+  const { languages } = await (await fetch(indexed(`pagefind-entry.json?ts=${performance.timeOrigin}`))).json()
+  ahead(`pagefind.${languages[lang].hash}.pf_meta`)
+}
+
+function find({ isComposing } = {}) {
   if (query.value.trim() && !isFound()) status.textContent = dialog.dataset.searching
-  load().then(find => find(openBest)).catch(() => { status.textContent = dialog.dataset.failed })
+  load().then(find => find(openBest, isComposing)).catch(() => { status.textContent = dialog.dataset.failed })
 }
 
 let isEntered = false // Enter waits for the results of the words that stand in the field
@@ -51,10 +78,12 @@ function move(step) {
   stops[(at + step + stops.length) % stops.length].focus()
 }
 
-query.addEventListener("input", () => {
+const change = event => {
   isEntered = false
-  find()
-})
+  find(event)
+}
+query.addEventListener("input", change)
+query.addEventListener("compositionend", change) // after the last input of an input method
 dialog.addEventListener("close", () => { isEntered = false })
 dialog.addEventListener("keydown", event => {
   if (!dialog.open) return // closed a moment ago, it still has the focus
@@ -83,8 +112,8 @@ if (location.protocol === "file:") { // from which nothing can be fetched
     if (opener.elements) query.value = opener.elements[0].value
     open()
   }))
-  const ahead = () => load().catch(() => {}) // what fails is said when the search is opened
-  openers.forEach(opener => opener.elements?.[0].addEventListener("focus", ahead, { once: true }))
+  const early = () => load().catch(() => {}) // what fails is said when the search is opened
+  openers.forEach(opener => opener.elements?.[0].addEventListener("focus", early, { once: true }))
   document.addEventListener("keydown", event => {
     const typing = event.target.closest("input, textarea, select") && !dialog.contains(event.target)
     const wanted = (event.key === "/" && !typing) || (event.key === "k" && (event.ctrlKey || event.metaKey))

@@ -1,10 +1,11 @@
-// Terms: whoever points at one, comes to it by keyboard or taps on it, reads its sentence. The note below
+// Terms: whoever points at one, comes to it by keyboard or taps on it, reads its sentence. The note above
 // it leads to the glossary, as the term does; but the first tap on a term shows its sentence.
 
 "use strict"; {
 
 const note = document.querySelector(".says")
 const [sentence, link] = note.children
+const header = document.querySelector(".md-header")
 let leaving, shown, opens
 
 function say(term) {
@@ -17,9 +18,9 @@ function say(term) {
   link.href = term.href
   note.showPopover()
   const [line] = term.getClientRects()
-  const below = line.bottom + 6
-  const fits = below + note.offsetHeight < innerHeight
-  note.style.top = `${scrollY + (fits ? below : line.top - 6 - note.offsetHeight)}px`
+  const above = line.top - 6 - note.offsetHeight // over what has been read; below, it would cover the next line
+  const fits = above > header.getBoundingClientRect().bottom
+  note.style.top = `${scrollY + (fits ? above : line.bottom + 6)}px`
   note.style.left = `${Math.max(8, Math.min(line.left, document.body.clientWidth - note.offsetWidth - 8))}px`
 }
 

@@ -14,6 +14,7 @@ import gzip
 import html
 import json
 import re
+import shutil
 import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -112,7 +113,13 @@ def run_pagefind(site: str, output: Path) -> None:
     for unused in output.glob("pagefind-[!e]*"):  # its own dialogs, and a worker
         unused.unlink()
     entry = output / "pagefind-entry.json"  # the only file whose order changes from run to run
-    entry.write_text(json.dumps(json.loads(entry.read_text("utf-8")), sort_keys=True), encoding="utf-8")
+    description = json.loads(entry.read_text("utf-8"))
+    for language, index in description["languages"].items():
+        if not index["wasm"]:  # a browser asks for it by its language, before it knows the description
+            shutil.copy(output / "wasm.unknown.pagefind", output / f"wasm.{language}.pagefind")
+            index["wasm"] = language
+    (output / "wasm.unknown.pagefind").unlink(missing_ok=True)
+    entry.write_text(json.dumps(description, sort_keys=True), encoding="utf-8")
 
 
 def fragments(output: Path) -> dict[str, str]:
