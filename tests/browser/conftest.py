@@ -1,4 +1,5 @@
 import contextlib
+import functools
 import shutil
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
@@ -10,6 +11,13 @@ from playwright.sync_api import expect
 from tests.browser import site
 
 LIMIT = 20_000  # milliseconds; a busy machine needs some
+SCREEN = {"viewport": {"width": 1300, "height": 900}}
+SCREENS = {
+    "wide": SCREEN,
+    "phone": {"has_touch": True, "is_mobile": True, "viewport": {"width": 390, "height": 844}},
+    "bare": {"java_script_enabled": False},
+}
+AS_USUAL = dict.fromkeys(("media", "color_scheme", "reduced_motion", "forced_colors"), "null")
 expect.set_options(timeout=LIMIT)
 COPY = """async cell => {
     await navigator.clipboard.writeText("nothing yet")
@@ -73,6 +81,7 @@ class Tab:
 
     page: object
     server: object
+    size: dict
     asked: list = field(default_factory=list)
     faults: list = field(default_factory=list)
 
@@ -99,6 +108,23 @@ class Tab:
     def clipboard(self):
         return self.page.evaluate("navigator.clipboard.readText()")
 
+    def renew(self):
+        """Forget what a test has left: what it kept, chose and asked for. A warm tab costs a third of a new one."""
+        self.page.evaluate("() => { try { sessionStorage.clear() } catch { /* nothing was opened */ } }")
+        self.page.goto("about:blank")
+        self.page.unroute_all()
+        self.page.context.unroute_all()
+        self.page.emulate_media(**AS_USUAL)
+        self.page.set_viewport_size(self.size)
+        self.page.mouse.move(0, 0)
+        origin = "{0.scheme}://{0.netloc}".format(urlsplit(self.server.url))
+        session = self.page.context.new_cdp_session(self.page)
+        session.send("Storage.clearDataForOrigin", {"origin": origin, "storageTypes": "all"})
+        session.detach()
+        self.asked.clear()
+        self.faults.clear()
+        return self
+
     def unfold(self):
         """Open every folded block at once."""
         self.page.locator("article details > summary").evaluate_all("parts => parts.forEach(part => part.click())")
@@ -111,11 +137,11 @@ class Tab:
 @contextlib.contextmanager
 def open_tab(chromium, server, **screen):
     """A fresh tab; it fails if a page asks another host or logs anything, as a browser does if no answer comes."""
-    screen = {"viewport": {"width": 1300, "height": 900}} | screen
+    screen = SCREEN | screen
     context = chromium.new_context(permissions=["clipboard-read", "clipboard-write"], **screen)
     context.set_default_timeout(LIMIT)
     context.add_init_script(HEARD)
-    tab = Tab(context.new_page(), server)
+    tab = Tab(context.new_page(), server, screen["viewport"])
     host = urlsplit(server.url).netloc
 
     def on_request(asked):
@@ -132,25 +158,39 @@ def open_tab(chromium, server, **screen):
 
 
 @pytest.fixture
-def tab(chromium, server):
+def newcomer(chromium, server):
+    """A tab that has nothing in its cache, and keeps nothing for others: for what is counted, and for other clocks."""
+    with open_tab(chromium, server) as tab:
+        yield tab
+
+
+@pytest.fixture(scope="session")
+def kept(chromium, server):
+    """A function that gives the tab of a screen; it is opened once."""
+    with contextlib.ExitStack() as opened:
+        yield functools.cache(lambda name: opened.enter_context(open_tab(chromium, server, **SCREENS[name])))
+
+
+@pytest.fixture
+def tab(kept):
     """A tab for one test.
 
     A test that wants another screen or colour scheme calls `tab.page.set_viewport_size` or `tab.page.emulate_media`;
     one that provokes a fault on purpose clears `tab.faults`.
     """
-    with open_tab(chromium, server) as tab:
-        yield tab
+    yield (tab := kept("wide").renew())
+    assert tab.faults == []
 
 
 @pytest.fixture
-def phone(chromium, server):
+def phone(kept):
     """A tab for one test on a phone, where fingers touch."""
-    with open_tab(chromium, server, has_touch=True, is_mobile=True, viewport={"width": 390, "height": 844}) as tab:
-        yield tab
+    yield (tab := kept("phone").renew())
+    assert tab.faults == []
 
 
 @pytest.fixture
-def bare(chromium, server):
+def bare(kept):
     """A tab for one test without JavaScript."""
-    with open_tab(chromium, server, java_script_enabled=False) as tab:
-        yield tab
+    yield (tab := kept("bare").renew())
+    assert tab.faults == []

@@ -33,11 +33,11 @@ def home(tab, language, fragment=""):
 
 
 @in_every_language
-def test_home_is_short_light_and_shows_its_figure_in_the_first_screen(tab, language):
-    tab.page.set_viewport_size(LAPTOP)
-    before = len(tab.server.visits)
-    opened = tab.open(site.Page(language, "index").path, quiet=True)
-    assert sum(visit.size for visit in tab.server.visits[before:]) <= FIRST_VISIT
+def test_home_is_short_light_and_shows_its_figure_in_the_first_screen(newcomer, language):
+    newcomer.page.set_viewport_size(LAPTOP)
+    before = len(newcomer.server.visits)
+    opened = newcomer.open(site.Page(language, "index").path, quiet=True)
+    assert sum(visit.size for visit in newcomer.server.visits[before:]) <= FIRST_VISIT
     assert opened.evaluate("document.documentElement.scrollHeight") <= HIGHEST
     expect(opened.locator("six-tokens")).to_be_in_viewport(ratio=1)
     opened.set_viewport_size(PHONE)
@@ -120,12 +120,12 @@ def test_a_finger_chooses_a_token_and_paints_rows_empty(phone):
     expect(figure.get_by_role("status")).to_have_text(said["reads_nothing"].format(token="journey"))
 
 
-def test_the_copied_program_prints_the_row_that_is_shown(tab, tmp_path):
+def test_the_copied_program_prints_the_row_that_is_shown(tab):
     _, figure, said = home(tab, "it", "#six-tokens?pattern=padding&query=5")
     figure.get_by_role("button", name=said["copy_code"]).click()
     tab.hears(said["code_copied"])
     shown = figure.locator("[data-shows=row] tbody td").all_inner_texts()
-    assert pasted(tab, tmp_path) == shown != ["0.0000"] * 6
+    assert pasted(tab) == shown != ["0.0000"] * 6
 
 
 def test_without_scripts_home_is_a_still_picture_with_numbers_and_all_links(bare):

@@ -200,15 +200,15 @@ def test_the_map_cuts_no_title(tab, language):
 # --- one page of many -----------------------------------------------------------------------------
 
 
-def test_a_next_page_takes_itself_alone_but_for_the_first_explorer_of_a_kind(tab):
+def test_a_next_page_takes_itself_alone_but_for_the_first_explorer_of_a_kind(newcomer):
     explorers = []
-    with tab.page.expect_response("**/math.woff2"):  # a busy browser asks for it after the network was idle
-        tab.open("foundations/causal/", quiet=True)
+    with newcomer.page.expect_response("**/math.woff2"):  # a busy browser asks for it after the network was idle
+        newcomer.open("foundations/causal/", quiet=True)
     for page in site.TURNS_WITH_CELLS[::3]:
-        before = len(tab.server.visits)
-        tab.open(page.path)
-        # The browser fetches the icon once, when it likes: no event of the tab says when.
-        answers = [visit.path for visit in tab.server.visits[before:] if not visit.path.endswith("/favicon.svg")]
+        before = len(newcomer.server.visits)
+        newcomer.open(page.path)
+        # The browser fetches the icon once, when it likes: no event of the newcomer says when.
+        answers = [visit.path for visit in newcomer.server.visits[before:] if not visit.path.endswith("/favicon.svg")]
         explorers += [path for path in answers if "/assets/explorers/" in path]
         assert {path for path in answers if path not in explorers} <= {site.PREFIX + page.path}
     assert len(explorers) == len(set(explorers))

@@ -194,11 +194,11 @@ def test_home_leads_to_where_one_reads_or_to_the_next_page_until_it_is_forgotten
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_the_line_that_leads_on_moves_nothing_when_it_comes(tab, width):
-    tab.page.set_viewport_size({"width": width, "height": 2000})
-    tab.page.add_init_script("""localStorage.setItem("attention.place", JSON.stringify(
+def test_the_line_that_leads_on_moves_nothing_when_it_comes(newcomer, width):
+    newcomer.page.set_viewport_size({"width": width, "height": 2000})
+    newcomer.page.add_init_script("""localStorage.setItem("attention.place", JSON.stringify(
         { page: "kernels/which-kernel/", hash: "#cpu", title: "Flash or math", language: "en" }))""")
-    opened = tab.open("", quiet=True)
+    opened = newcomer.open("", quiet=True)
     below, top = opened.locator(".go-on + *"), "one => one.getBoundingClientRect().top"
     filled = below.evaluate(top)
     expect(opened.locator(".go-on")).to_contain_text("Flash or math")
@@ -206,14 +206,14 @@ def test_the_line_that_leads_on_moves_nothing_when_it_comes(tab, width):
     assert below.evaluate(top) == filled
 
 
-def test_where_nothing_may_be_kept_a_page_is_read_without_an_error(tab):
-    tab.page.add_init_script(
+def test_where_nothing_may_be_kept_a_page_is_read_without_an_error(newcomer):
+    newcomer.page.add_init_script(
         "Object.defineProperty(window, 'localStorage', { get() { throw new DOMException('', 'SecurityError') } })"
     )
-    opened = tab.open("foundations/scale/")
+    opened = newcomer.open("foundations/scale/")
     read_on(opened)
     assert marked(opened) == []
-    expect(tab.open("").locator(".go-on")).to_be_hidden()
+    expect(newcomer.open("").locator(".go-on")).to_be_hidden()
 
 
 # --- the keyboard ---------------------------------------------------------------------------------
@@ -274,9 +274,9 @@ def test_a_whole_program_is_shown_before_it_is_copied(tab):
     expect(box).to_be_hidden()
 
 
-def test_who_copies_hears_and_reads_it_for_two_seconds(tab):
-    tab.page.clock.install()
-    opened, message = tab.open("zh/foundations/causal/"), tab.page.locator("#said")
+def test_who_copies_hears_and_reads_it_for_two_seconds(newcomer):
+    newcomer.page.clock.install()
+    opened, message = newcomer.open("zh/foundations/causal/"), newcomer.page.locator("#said")
     opened.clock.pause_at(opened.evaluate("Date.now() + 1000"))
     opened.locator(".cell-tools [data-copy]").first.click()
     expect(message).to_have_text(text("zh", "copied"))

@@ -72,29 +72,29 @@ class Preview:
 
 
 def test_the_preview_shows_an_edit_reports_a_mistake_recovers_and_ends_quietly(preview):
-    page, before = "foundations/causal/", files(preview.project)
+    page, before = "foundations/one-head/", files(preview.project)
     preview.wait(lambda: "<article" in preview.shows(page))
     assert preview.shows(page).count("a_fresh_name") == 0
     assert "Content-Security-Policy" not in preview.shows(page), "it would stop the script that reloads"
 
-    snippet = preview.project / "snippets/foundations/causal.md"
+    snippet = preview.project / "snippets/foundations/one-head.md"
     text = snippet.read_text("utf-8")
-    snippet.write_text(text.replace("visible", "a_fresh_name"), encoding="utf-8")
+    snippet.write_text(text.replace("sentence", "a_fresh_name"), encoding="utf-8")
     preview.wait(lambda: "a_fresh_name" in preview.shows(page))
 
     def first_cells():
         return re.findall('<div[^>]* id="cell-([a-z-]+)"', preview.shows(page))[:2]
 
     first, second = first_cells()
-    source = preview.project / "docs/zh/foundations/causal.md"
+    source = preview.project / "docs/zh/foundations/one-head.md"
     good = source.read_text("utf-8")
-    swapped = {f"causal.md:{first}": f"causal.md:{second}", f"causal.md:{second}": f"causal.md:{first}"}
+    swapped = {f"one-head.md:{first}": f"one-head.md:{second}", f"one-head.md:{second}": f"one-head.md:{first}"}
     names = re.compile(f'({"|".join(swapped)})(?=")')
     source.write_text(names.sub(lambda name: swapped[name[0]], good), encoding="utf-8")
     preview.wait(lambda: first_cells() == [second, first])
 
-    source.write_text(good.replace("causal.md:triangle", "causal.md:triangel"), encoding="utf-8")
-    preview.wait(lambda: "has no cell 'triangel'; is it 'triangle'?" in preview.said())
+    source.write_text(good.replace("one-head.md:call-v1", "one-head.md:call-v2x"), encoding="utf-8")
+    preview.wait(lambda: "has no cell 'call-v2x'; is it 'call-v2'?" in preview.said())
 
     source.write_text(good + "\n\nFixed again.\n", encoding="utf-8")
     preview.wait(lambda: "Fixed again." in preview.shows(page))

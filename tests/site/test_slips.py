@@ -66,19 +66,19 @@ def refusal(project):
 
 
 def test_a_build_stops_where_a_page_cannot_be_drawn(project):
-    path = project / "docs/it/foundations/causal.md"
+    path = project / "docs/it/foundations/one-head.md"
     text = path.read_text("utf-8")
     path.write_text(f"{text}\n??? note\n\n    $$\n    A = 1\n    + \\frc{{1}}{{2}}\n    $$\n", encoding="utf-8")
     line = text.count("\n") + 5  # the first below $$
-    assert refusal(project).startswith(rf'docs/it/foundations/causal.md:{line}: Unknown command "\frc" in')
+    assert refusal(project).startswith(rf'docs/it/foundations/one-head.md:{line}: Unknown command "\frc" in')
 
 
 def test_a_build_stops_where_a_translation_is_missing_or_the_nav_is_misspelt(project):
-    (project / "docs/zh/foundations/causal.md").rename(project / "causal.md")
-    sentence = "docs/zh/foundations/causal.md is missing: every page of the nav stands in every"
+    (project / "docs/zh/foundations/one-head.md").rename(project / "one-head.md")
+    sentence = "docs/zh/foundations/one-head.md is missing: every page of the nav stands in every"
     assert refusal(project).startswith(sentence)
-    nav = (project / "mkdocs.yml").read_text("utf-8").replace("masks/padding.md", "masks/paddin.md")
+    nav = (project / "mkdocs.yml").read_text("utf-8").replace("foundations/softmax.md", "foundations/softmx.md")
     (project / "mkdocs.yml").write_text(nav, "utf-8")
-    sentence = "the nav names 'masks/paddin.md', which is no page; write the name of a file"
-    line = nav.splitlines().index("      - masks/paddin.md") + 1
+    sentence = "the nav names 'foundations/softmx.md', which is no page; write the name of a file"
+    line = nav.splitlines().index("      - foundations/softmx.md") + 1
     assert refusal(project).startswith(f"mkdocs.yml:{line}: {sentence}")
