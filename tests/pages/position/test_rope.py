@@ -49,6 +49,12 @@ def with_heads(case):
 CASES = SIZES.map(with_heads)
 
 
+def angles_of(case, positions):
+    """Position times b^(-2k/D), in float64."""
+    speeds = [case.base ** (-2 * k / case.D) for k in range(case.D // 2)]
+    return positions.double()[..., None] * torch.tensor(speeds, dtype=torch.float64)
+
+
 def table(case, repeated):
     """cos and sin of transformers, each angle twice, by the frequencies of its own class."""
     config = LlamaConfig(
@@ -101,7 +107,7 @@ def test_rotate_pairs_is_that_of_gpt_j_in_its_own_axes():
 
 def test_rotate_pairs_is_the_complex_product_of_llama_4():
     def prove(case):
-        angles = PAGE.rotation_angles(case.positions, case.D, case.base)
+        angles = angles_of(case, case.positions).float()
         turns = torch.polar(torch.ones_like(angles), angles)
         heads = case.heads.float().transpose(1, 2)
         theirs = modeling_llama4.apply_rotary_emb(heads, heads, turns)[0].transpose(1, 2)
@@ -122,28 +128,15 @@ def test_deepseek_v3_takes_pairs():
 
 
 def test_both_layouts_turn_by_complex_numbers_in_float64():
-    """The angles alone are float32: with those given, the rotation is exact."""
-
     def prove(case):
-        angles = PAGE.rotation_angles(case.positions[:, None], case.D, case.base)
-        turns = torch.polar(torch.ones_like(angles.double()), angles.double())
-        first, second = case.heads.chunk(2, dim=-1)
-        turned = torch.complex(first, second) * turns
-        p.close(
-            PAGE.rotate(case.heads, case.positions[:, None], case.base), torch.cat([turned.real, turned.imag], -1), 1e-6
-        )
-
-    p.for_all(CASES, prove)
-
-
-def test_the_angles_are_those_of_the_formula():
-    def prove(case):
-        angles = PAGE.rotation_angles(case.positions, case.D, case.base)
-        assert angles.dtype == torch.float32
-        assert torch.equal(PAGE.rotation_angles(case.positions.double(), case.D, case.base), angles)
-        for k in range(case.D // 2):
-            wanted = case.positions.double() * case.base ** (-2 * k / case.D)
-            torch.testing.assert_close(angles[..., k].double(), wanted, rtol=1e-5, atol=0)
+        angles = angles_of(case, case.positions[:, None])
+        turns = torch.polar(torch.ones_like(angles), angles)
+        turned = torch.complex(*case.heads.chunk(2, dim=-1)) * turns
+        ours = PAGE.rotate(case.heads, case.positions[:, None], case.base)
+        p.close(ours, torch.cat([turned.real, turned.imag], -1), 1e-10)
+        turned = torch.view_as_complex(case.heads.unflatten(-1, (-1, 2))) * turns
+        ours = PAGE.rotate_pairs(case.heads, case.positions[:, None], case.base)
+        p.close(ours, torch.view_as_real(turned).flatten(-2), 1e-10)
 
     p.for_all(CASES, prove)
 
@@ -156,17 +149,33 @@ def test_a_rotation_keeps_lengths_position_0_and_the_dtype(turn):
         turned = turn(case.heads, case.positions[:, None], case.base)
         p.close(turned.norm(dim=-1), case.heads.norm(dim=-1), 1e-6)
         assert torch.equal(turn(case.heads, torch.zeros(case.T)), case.heads)
-        half = turn(case.heads.bfloat16(), case.positions[:, None], case.base)
-        assert half.dtype == torch.bfloat16
-        wanted = turn(case.heads.bfloat16().float(), case.positions[:, None], case.base)
-        assert torch.equal(half, wanted.bfloat16()), "only the result is rounded"
+        for dtype in (torch.float16, torch.bfloat16):
+            half = turn(case.heads.to(dtype), case.positions[:, None], case.base)
+            assert half.dtype == dtype
+            wanted = turn(case.heads.to(dtype).float(), case.positions[:, None], case.base)
+            assert torch.equal(half, wanted.to(dtype)), "only the result is rounded"
 
     p.for_all(CASES, prove)
 
 
 def test_an_odd_width_raises():
-    with pytest.raises(ValueError, match=r"^a width of 5 cannot be split into pairs$"):
-        PAGE.rotate(torch.ones(2, 5), torch.arange(2))
+    for turn in PAGE.rotate, PAGE.rotate_pairs:
+        with pytest.raises(ValueError, match=r"^a head of width 5 cannot be split into pairs$"):
+            turn(torch.ones(1, 1, 2, 5), torch.arange(2))
+
+
+@pytest.mark.parametrize("shape", [(5,), (1,), (), (3, 2), (3, 4, 2), (1, 1, 2), (3, 1, 1)])
+def test_positions_that_are_not_those_of_the_tokens_raise(shape):
+    heads = torch.ones(3, 4, 2, 6)
+    message = re.escape(f"positions must have the shape (2,) or (3, 1, 2), not {shape}")
+    for turn in PAGE.rotate, PAGE.rotate_pairs:
+        with pytest.raises(ValueError, match=f"^{message}$"):
+            turn(heads, torch.zeros(shape))
+
+
+def test_one_token_and_five_positions_raise():
+    with pytest.raises(ValueError, match=r"\(1,\) or \(1, 1, 1\), not \(5,\)$"):
+        PAGE.rotate(torch.ones(1, 1, 1, 6), torch.arange(5))
 
 
 # -- a score depends on the distance alone -------------------------------------------------------
@@ -185,13 +194,13 @@ def test_scores_stay_when_all_positions_shift(turn):
 
 def test_the_probe_fails_for_a_broken_rotation():
     def one_sign_wrong(heads, positions):
-        angles = PAGE.rotation_angles(positions, heads.shape[-1], 10_000)
+        angles = positions[:, None] * 10_000 ** -(torch.arange(0, 16, 2) / 16)
         first, second = heads.chunk(2, dim=-1)
         turned = first * angles.cos() - second * angles.sin(), second * angles.cos() - first * angles.sin()
         return torch.cat(turned, dim=-1)
 
     for turn in one_sign_wrong, PROBE.mixed:
-        assert (PROBE.score(turn, 100) - PROBE.score(turn, 0)).abs().max() > 1
+        assert (PROBE.scores(turn, 100) - PROBE.scores(turn, 0)).abs().max() > 1
 
 
 def test_float32_angles_are_why_a_shift_of_a_million_shows():
@@ -201,8 +210,8 @@ def test_float32_angles_are_why_a_shift_of_a_million_shows():
         cos, sin = angles.cos(), angles.sin()
         return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
 
-    gap = (PROBE.score(precise, 1_000_000) - PROBE.score(precise, 0)).abs().max()
-    assert gap < 1e-6 < 0.01 < (PROBE.score(PAGE.rotate, 1_000_000) - PROBE.score(PAGE.rotate, 0)).abs().max()
+    gap = (PROBE.scores(precise, 1_000_000) - PROBE.scores(precise, 0)).abs().max()
+    assert gap < 1e-6 < 0.01 < (PROBE.scores(PAGE.rotate, 1_000_000) - PROBE.scores(PAGE.rotate, 0)).abs().max()
 
 
 # -- the class -----------------------------------------------------------------------------------
@@ -243,6 +252,29 @@ def parameters(state):
     return [(*name.split("."), rows) for name, rows in state.items()]
 
 
+def by_others(case, state, **rotation):
+    """What torch's own functions make of the parameters of `Attention`, rotated by an operator of torch, or not."""
+    roles = [
+        F.linear(case.inputs, state[f"to_{role}.weight"], state.get(f"to_{role}.bias"))
+        for role in ("queries", "keys", "values")
+    ]
+    queries, keys, values = (torch.stack(role.chunk(case.H, dim=-1), dim=1) for role in roles)
+    if rotation:
+        angles = angles_of(case, torch.arange(case.T)).expand(case.B, -1, -1)
+        table = angles.cos(), angles.sin()
+        queries, keys = (torch.onnx.ops.rotary_embedding(role, *table, **rotation) for role in (queries, keys))
+    context = F.scaled_dot_product_attention(queries, keys, values, is_causal=True)
+    joined = torch.cat(context.unbind(1), dim=-1)
+    return F.linear(joined, state["to_output.weight"], state.get("to_output.bias"))
+
+
+def test_the_class_is_that_of_torch_and_its_operator_for_onnx():
+    def prove(case):
+        p.close(case.attention(case.inputs), by_others(case, case.attention.state_dict(), interleaved=False), 1e-10)
+
+    p.for_all(MODULES, prove)
+
+
 def test_the_class_is_that_of_llama():
     p.for_all(MODULES, lambda case: p.close(case.attention(case.inputs), llama(case), 1e-6))
 
@@ -251,22 +283,9 @@ def test_without_a_base_it_is_causal_attention_and_has_the_numbers_of_many_heads
     many = p.page_code("foundations/many-heads", "book-wide")
     torch.testing.assert_close(NEUTRAL.attention(NEUTRAL.tokens[None]), many.attention(many.inputs.view(1, 3, 6)))
 
-    def reference(case):
-        state = case.attention.state_dict()
-        roles = [
-            F.linear(case.inputs, state[f"to_{role}.weight"], state.get(f"to_{role}.bias"))
-            for role in ("queries", "keys", "values")
-        ]
-        heads = [torch.stack(role.chunk(case.H, dim=-1), dim=1) for role in roles]
-        scores = torch.einsum("bhid,bhjd->bhij", *heads[:2]) / case.D**0.5
-        future = torch.ones(case.T, case.T, dtype=torch.bool).triu(1)
-        context = scores.masked_fill(future, -torch.inf).softmax(dim=-1) @ heads[2]
-        joined = torch.cat(context.unbind(1), dim=-1)
-        return F.linear(joined, state["to_output.weight"], state.get("to_output.bias"))
-
     def prove(case):
         case.attention.base = None
-        p.close(case.attention(case.inputs), reference(case))
+        p.close(case.attention(case.inputs), by_others(case, case.attention.state_dict()))
 
     p.for_all(MODULES, prove)
 
@@ -286,9 +305,8 @@ def test_heads_that_do_not_divide_the_width_raise():
 
 def test_what_a_reader_takes_home_runs_on_another_device():
     inputs = torch.ones(2, 5, 12, device="meta")
-    for module in PAGE.Attention(12, 3, base=10_000.0), PAGE.PairAttention(12, 3, base=10_000.0):
-        assert module.to("meta")(inputs).shape == (2, 5, 12)
-    assert PARTIAL.rotate_part(inputs, torch.arange(5, device="meta"), 4).shape == (2, 5, 12)
+    assert PAGE.Attention(12, 3, base=10_000.0).to("meta")(inputs).shape == (2, 5, 12)
+    assert PARTIAL.rotate_part(inputs[None], torch.arange(5, device="meta"), 4).shape == (1, 2, 5, 12)
 
 
 # -- from one layout to the other ----------------------------------------------------------------
@@ -308,17 +326,24 @@ def test_to_halves_is_the_permutation_of_transformers():
 
 def test_permuted_weights_give_the_outputs_of_the_other_layout():
     def prove(case):
-        pairs = PAGE.PairAttention(case.E, case.H, base=case.base, bias=case.bias).double()
-        state = pairs.state_dict()
-        for layer, kind, rows in parameters(dict(state)):
+        stored = {name: rows.clone() for name, rows in case.attention.state_dict().items()}
+        right = by_others(case, stored, interleaved=True)
+        state = dict(stored)
+        for layer, kind, rows in parameters(stored):
             if layer in ("to_queries", "to_keys"):
                 state[f"{layer}.{kind}"] = PAGE.to_halves(rows, case.H)
         case.attention.load_state_dict(state)
-        p.close(case.attention(case.inputs), pairs(case.inputs), 1e-10)
+        p.close(case.attention(case.inputs), right, 1e-10)
         again = SOLUTION.to_pairs(state, case.H, case.H)
-        assert all(torch.equal(again[name], rows) for name, rows in pairs.state_dict().items())
+        assert all(torch.equal(again[name], rows) for name, rows in stored.items())
 
     p.for_all(MODULES, prove)
+
+
+def test_rows_that_are_no_pairs_of_heads_raise():
+    for rows, heads in (24, 5), (18, 2):
+        with pytest.raises(ValueError, match=f"^{rows} rows are no pairs of {heads} heads$"):
+            PAGE.to_halves(torch.arange(rows), heads)
 
 
 def test_with_a_head_of_4_there_and_back_are_the_same():
@@ -326,12 +351,6 @@ def test_with_a_head_of_4_there_and_back_are_the_same():
         rows = torch.arange(3 * D)
         there = PAGE.to_halves(rows, 3)
         assert torch.equal(PAGE.to_halves(there, 3), rows) == same
-
-
-def test_twice_is_the_wrong_direction_with_heads_of_8():
-    rows = torch.arange(24)
-    twice = PAGE.to_halves(PAGE.to_halves(rows, 3), 3)
-    assert torch.equal(twice, SOLUTION.to_pairs({"to_keys.bias": rows}, 1, 3)["to_keys.bias"])
 
 
 # -- partial rotation ----------------------------------------------------------------------------
@@ -369,14 +388,8 @@ def test_proportional_frequencies_are_counted_over_the_whole_head():
         rope_parameters={"rope_type": "proportional", "rope_theta": 1e4, "partial_rotary_factor": 0.25},
     )
     frequencies, _ = ROPE_INIT_FUNCTIONS["proportional"](config, "cpu")
-    rotated = PARTIAL.rotation_angles(torch.ones(1), 16, 1e4)[0, :2]
+    rotated = 1e4 ** -(torch.arange(0, 4, 2) / 16)
     torch.testing.assert_close(frequencies, torch.cat([rotated, torch.zeros(6)]))
-
-
-def test_without_an_axis_for_heads_each_head_takes_the_positions_of_another_text():
-    heads, positions = torch.randn(3, 3, 5, 8, generator=torch.Generator().manual_seed(0)), torch.arange(15).view(3, 5)
-    wanted = [PAGE.rotate(heads[:, head], positions[head]) for head in range(3)]
-    torch.testing.assert_close(PAGE.rotate(heads, positions), torch.stack(wanted, dim=1))
 
 
 @pytest.mark.parametrize("turn", ["rotate", "rotate_pairs"])
@@ -387,6 +400,19 @@ def test_rotations_compile_to_the_same_numbers_whatever_the_length(turn, dtype):
     for T in (0, 1, 6):
         heads = torch.randn(2, 3, T, 8, generator=torch.Generator().manual_seed(T)).to(dtype)
         assert torch.equal(compiled(heads, torch.arange(T)), turn(heads, torch.arange(T)))
+
+
+def test_rotated_values_stay_hidden_in_scores_and_show_in_outputs():
+    """What the page says of the probe of a whole model."""
+    q, k, v = torch.randn(3, 1, 2, 5, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+    def context(shift, rotated):
+        at = torch.arange(5) + shift
+        values = PAGE.rotate(v, at) if rotated else v
+        return F.scaled_dot_product_attention(PAGE.rotate(q, at), PAGE.rotate(k, at), values, is_causal=True)
+
+    torch.testing.assert_close(context(100, rotated=False), context(0, rotated=False))
+    assert (context(100, rotated=True) - context(0, rotated=True)).abs().max() > 0.1
 
 
 # -- the claims of the page ----------------------------------------------------------------------
@@ -401,11 +427,9 @@ def test_torch_nn_has_no_rotary_function():
 @pytest.mark.parametrize(("turn", "interleaved"), [(PAGE.rotate, False), (PAGE.rotate_pairs, True)])
 def test_the_operator_for_onnx_runs_without_an_export_in_both_layouts(turn, interleaved):
     def prove(case):
-        angles = PAGE.rotation_angles(case.positions, case.D, case.base)
-        turned = torch.onnx.ops.rotary_embedding(
-            case.heads.float(), angles.cos(), angles.sin(), interleaved=interleaved
-        )
-        p.close(turn(case.heads.float(), case.positions[:, None], case.base), turned, 1e-5)
+        angles = angles_of(case, case.positions)
+        turned = torch.onnx.ops.rotary_embedding(case.heads, angles.cos(), angles.sin(), interleaved=interleaved)
+        p.close(turn(case.heads, case.positions[:, None], case.base), turned, 1e-10)
 
     p.for_all(CASES, prove)
 
@@ -438,11 +462,6 @@ def test_at_least_150_of_the_205_models_that_rotate_know_no_pairs():
     ]
     pairs = re.compile(r"::2\]|def rotate_every_two|view_as_complex|def apply_rotary_pos_emb_interleave")
     assert (len(rotate), sum(not pairs.search(source) for source in rotate) >= 150) == (205, True)
-
-
-def test_the_exponent_over_D_is_the_square_root_of_the_base():
-    wrong = 10_000.0 ** -(torch.arange(4) / 8)
-    torch.testing.assert_close(PAGE.rotation_angles(torch.ones(1), 8, 100.0)[0], wrong)
 
 
 def test_a_model_in_bfloat16_rounds_frequencies_in_a_buffer():
