@@ -14,6 +14,8 @@ import torch
 from hypothesis.strategies import SearchStrategy
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention as sdpa
+from transformers.models.gptj import modeling_gptj
+from transformers.models.llama import modeling_llama
 
 from tests.pages import properties as p
 from tests.pages.exercise import executed
@@ -169,3 +171,90 @@ def fused_cross_attention(page: Page, case: Case) -> Pair:
         return multihead_attention(state, case.H, inputs, memory, memory, key_padding_mask=~is_real)[0]
 
     return Pair(ours, theirs, two_lengths(case), module)
+
+
+def turned_halves(heads: Tensor, positions: Tensor, base: float) -> Tensor:
+    """The rotation of Llama, with angles of its formula in float64."""
+    angles = positions[..., None] * base ** -(
+        torch.arange(0, heads.shape[-1], 2, dtype=torch.float64) / heads.shape[-1]
+    )
+    doubled = torch.cat([angles, angles], dim=-1)
+    return modeling_llama.apply_rotary_pos_emb(heads, heads, doubled.cos(), doubled.sin())[0]
+
+
+def turned_pairs(heads: Tensor, positions: Tensor, base: float) -> Tensor:
+    """The rotation of GPT-J, which has the tokens before the heads."""
+    angles = positions[..., None] * base ** -(
+        torch.arange(0, heads.shape[-1], 2, dtype=torch.float64) / heads.shape[-1]
+    )
+    return modeling_gptj.apply_rotary_pos_emb(heads.transpose(1, 2), angles.sin(), angles.cos()).transpose(1, 2)
+
+
+@row("position/rope", "pairs", B=3, H=3, T=5, D=4)
+def rotate(page: Page, case: Case) -> Pair:
+    """Positions of each text, or the same for all."""
+    case.D *= 2
+    positions = torch.randint(100, (case.B, case.T), generator=torch.Generator("cpu").manual_seed(case.seed))
+    base = (10_000.0, 100.0)[case.seed % 2]
+
+    def ours(heads: Tensor, positions: Tensor) -> Tensor:
+        return page.rotate(heads, positions[:, None], base)
+
+    def theirs(heads: Tensor, positions: Tensor) -> Tensor:
+        return turned_halves(heads, positions, base)
+
+    return Pair(ours, theirs, [case.randn(case.B, case.H, case.T, case.D), positions])
+
+
+@row("position/rope", "pairs", B=3, H=3, T=5, D=4)
+def rotate_pairs(page: Page, case: Case) -> Pair:
+    positions = torch.arange(case.T) + case.seed % 100
+
+    def ours(heads: Tensor) -> Tensor:
+        return page.rotate_pairs(heads, positions)
+
+    def theirs(heads: Tensor) -> Tensor:
+        return turned_pairs(heads, positions[None], 10_000.0)
+
+    return Pair(ours, theirs, [case.randn(case.B, case.H, case.T, 2 * case.D)])
+
+
+def rotary(module: Any, turn: Callable[..., Tensor] | None, base: float, inputs: Tensor) -> Tensor:
+    """Causal attention with the layers of a module, whose queries and keys are turned, or not."""
+    layers = module.to_queries, module.to_keys, module.to_values
+    queries, keys, values = (layer(inputs).unflatten(-1, (-1, module.head_dim)).transpose(1, 2) for layer in layers)
+    if turn:
+        positions = torch.arange(inputs.shape[1])[None]
+        queries, keys = turn(queries, positions, base), turn(keys, positions, base)
+    return module.to_output(sdpa(queries, keys, values, is_causal=True).transpose(1, 2).flatten(2))
+
+
+@row("position/rope", "bug", B=3, H=3, T=5, D=4)
+def rotary_attention(page: Page, case: Case) -> Pair:
+    """With a base, and without one."""
+    E, base = case.H * 2 * case.D, (None, 10_000.0, 100.0)[case.seed % 3]
+    ours = page.Attention(E, case.H, base=base, bias=bool(case.seed % 2)).double()
+
+    def theirs(inputs: Tensor) -> Tensor:
+        return rotary(ours, base and turned_halves, base, inputs)
+
+    return Pair(ours, theirs, [case.randn(case.B, case.T, E)], ours)
+
+
+@row("position/rope", "bug", B=3, H=3, T=5, D=4)
+def converted_attention(page: Page, case: Case) -> Pair:
+    """Weights of pairs, run by halves after `to_halves`."""
+    E = case.H * 2 * case.D
+    module = page.Attention(E, case.H, base=100.0, bias=bool(case.seed % 2)).double()
+
+    def ours(inputs: Tensor) -> Any:
+        state = dict(module.named_parameters())
+        for name in state:
+            if "queries" in name or "keys" in name:
+                state[name] = page.to_halves(state[name], case.H)
+        return torch.func.functional_call(module, state, (inputs,))
+
+    def theirs(inputs: Tensor) -> Tensor:
+        return rotary(module, turned_pairs, 100.0, inputs)
+
+    return Pair(ours, theirs, [case.randn(case.B, case.T, E)], module)

@@ -18,8 +18,8 @@ PLACES = torch.tensor(  # of the query and of the key in each frame
 def rope_clocks() -> Numbers:
     """Weights of pairs in code of halves, permuted and as they are."""
     page = names_of(SLUG)
-    speeds = page["rotation_angles"](torch.tensor(1), len(WORD), BASE)
-    apart = page["rotation_angles"](PLACES[:, 0] - PLACES[:, 1], len(WORD), BASE)
+    speeds = BASE ** -(torch.arange(0, len(WORD), 2) / len(WORD))
+    apart = (PLACES[:, 0] - PLACES[:, 1])[:, None] * speeds
     layouts = {"halves": page["to_halves"](WORD, 1), "pairs": WORD}
     return {
         "speeds": numbers(speeds),
@@ -33,8 +33,8 @@ def rope_clocks() -> Numbers:
 def clocks(word: torch.Tensor) -> Numbers:
     """The length and the first angle of the hand in each clock, then in each frame its dot product and the score."""
     rotate, (queries, keys) = names_of(SLUG)["rotate"], PLACES.T
-    words = word.expand(len(PLACES), -1)
-    products = (rotate(words, queries, BASE) * rotate(words, keys, BASE)).unflatten(-1, (2, -1)).sum(dim=1)
+    words = word.expand(1, 1, len(PLACES), -1)
+    products = (rotate(words, queries, BASE) * rotate(words, keys, BASE))[0, 0].unflatten(-1, (2, -1)).sum(dim=1)
     along, across = word.view(2, -1)
     hands = torch.stack([torch.hypot(along, across), torch.atan2(across, along)], dim=-1)
     return {"hands": numbers(hands), "dots": numbers(products), "scores": numbers(products.sum(dim=-1))}

@@ -56,7 +56,9 @@ def one_head_at_a_time(case):
             layer(case.inputs)[..., shared * D : (shared + 1) * D] for layer in (layers.to_keys, layers.to_values)
         )
         if case.base:
-            queries, keys = (PAGE.rotate(role, torch.arange(case.T), case.base) for role in (queries, keys))
+            queries, keys = (
+                PAGE.rotate(role[:, None], torch.arange(case.T), case.base)[:, 0] for role in (queries, keys)
+            )
         scores = queries @ keys.mT / D**0.5
         contexts.append(scores.masked_fill(~visible, -torch.inf).softmax(dim=-1) @ values)
     return layers.to_output(torch.cat(contexts, dim=-1))
