@@ -15,9 +15,9 @@ from tests.pages import properties as p
 from tests.pages.exercise import Exercise
 
 SLUG = "foundations/queries-keys-values"
-PAGE, BOOK, SOLUTION = (p.page_code(SLUG, cell) for cell in ("roles", "matrix", "solution"))
+PAGE, BOOK, SOLUTION = (p.page_code(SLUG, cell) for cell in ("train", "matrix", "solution"))
 MATRICES = PAGE.W_query, PAGE.W_key, PAGE.W_value
-NAMES = ["noun", "pronoun", "alive", "tired", "fur", "asphalt"]
+NAMES = ["noun", "pronoun", "alive", "flat", "tired", "wide", "fur", "asphalt"]
 ANIMAL, STREET, IT, TIRED = range(4)
 JOURNEY = 1
 
@@ -47,7 +47,7 @@ def sdpa(*roles):
 
 
 def fetched(tokens, *matrices):
-    return PAGE.attend(*(tokens @ matrix for matrix in matrices or MATRICES))
+    return PAGE.self_attend(tokens, *(matrices or MATRICES))
 
 
 # -- what holds for `attend(queries, keys, values)` ------------------------------------------------
@@ -143,11 +143,11 @@ def test_the_probe_tells_keys_queries_and_values_apart():
         nudged[ANIMAL, feature] += 1
         after, reweighted = fetched(nudged)
         assert torch.equal(reweighted[IT], weights[IT]) == (name not in ("noun", "alive"))
-        assert torch.equal(after[IT], contexts[IT]) == (name in ("pronoun", "tired"))
+        assert torch.equal(after[IT], contexts[IT]) == (name in ("pronoun", "tired", "flat", "wide"))
 
 
 def test_an_average_over_identity_matrices_is_the_plain_one():
-    assert all(map(torch.equal, fetched(PAGE.tokens, *[torch.eye(6)] * 3), PAGE.attend(*[PAGE.tokens] * 3)))
+    assert all(map(torch.equal, fetched(PAGE.tokens, *[torch.eye(8)] * 3), PAGE.attend(*[PAGE.tokens] * 3)))
 
 
 def test_only_the_product_of_query_and_key_matrix_counts():
@@ -182,12 +182,70 @@ def test_below_one_and_a_half_times_the_width_the_projections_cost_more():
     assert 3 * 4096 * 4096 // 10**6 == 50
 
 
+# -- training --------------------------------------------------------------------------------------
+
+
+def trained(seed, steps=100):
+    torch.manual_seed(seed)
+    starts = 0.1 * torch.randn(2, 8, 2)
+    return [*starts, *PAGE.train(*starts, PAGE.W_value, steps)]
+
+
+def test_ten_seeds_give_the_right_nouns_the_weight_and_the_product_its_signs():
+    rows = {name: place for place, name in enumerate(NAMES)}
+    for seed in range(10):
+        *_, W_query, W_key = trained(seed)
+        weights = [fetched(tokens, W_query, W_key, PAGE.W_value)[1][IT] for tokens in PAGE.sentences]
+        assert min(weights[0][ANIMAL], weights[1][STREET]) > 0.98
+        product = W_query @ W_key.T
+        for asks, signs in ("tired", (1, -1)), ("wide", (-1, 1)):
+            assert [product[rows[asks], rows[found]].sign() for found in ("alive", "flat")] == list(signs)
+
+
+def test_three_rows_of_queries_learn_and_features_of_one_word_learn_alike():
+    start_query, start_key, W_query, W_key = trained(1)
+    learned = dict(zip(NAMES, W_key - start_key, strict=True))
+    moved = (W_query != start_query).any(dim=1)
+    assert [name for name, moves in zip(NAMES, moved, strict=True) if moves] == ["pronoun", "tired", "wide"]
+    assert (W_key != start_key).all()
+    torch.testing.assert_close(learned["alive"], learned["fur"])
+
+
+def test_a_step_subtracts_the_gradient_and_changes_nothing_that_it_is_given():
+    start_query, start_key, W_query, W_key = trained(0, steps=1)
+    leaves = [start_query.clone().requires_grad_(), start_key.clone().requires_grad_()]
+    contexts = [fetched(tokens, *leaves, PAGE.W_value)[0][IT] for tokens in PAGE.sentences]
+    loss = sum((context - meaning).square().sum() for context, meaning in zip(contexts, torch.eye(2)))
+    p.close(loss, PAGE.loss_of(start_query, start_key, PAGE.W_value), 1e-6)
+    loss.backward()
+    for start, leaf, after in zip((start_query, start_key), leaves, (W_query, W_key), strict=True):
+        assert torch.equal(start, leaf)
+        p.close(start - leaf.grad, after, 1e-6)
+        assert not start.requires_grad
+        assert not after.requires_grad
+
+
+def test_with_a_trained_value_matrix_the_loss_falls_and_no_noun_is_looked_at():
+    for seed in range(4):
+        torch.manual_seed(seed)
+        matrices = [*(0.1 * torch.randn(3, 8, 2))]
+        for _ in range(300):
+            matrices = [matrix.detach().requires_grad_() for matrix in matrices]
+            loss = PAGE.loss_of(*matrices)
+            gradients = torch.autograd.grad(loss, matrices)
+            matrices = [matrix - 0.2 * gradient for matrix, gradient in zip(matrices, gradients)]
+        assert loss < 1e-6
+        for tokens in PAGE.sentences:
+            assert (fetched(tokens, *matrices)[1][IT] - 1 / 4).abs().max() < 0.04
+
+
 # -- the numbers of the book -----------------------------------------------------------------------
 
 
 def test_the_tokens_and_the_numbers_are_those_of_the_book():
     assert torch.equal(BOOK.inputs, p.page_code("foundations/weighted-average", "contexts").inputs)
-    roles = [(BOOK.inputs.double() @ BOOK.book[name].double()) for name in ("W_query", "W_key", "W_value")]
+    torch.manual_seed(123)
+    roles = [BOOK.inputs.double() @ torch.rand(3, 2).double() for _ in range(3)]
     contexts, _ = by_the_formula(*roles)
     p.close(roles[0][JOURNEY], torch.tensor([0.4306, 1.4551], dtype=torch.float64), 1e-4)
     p.close(roles[0][JOURNEY] @ roles[1][JOURNEY], torch.tensor(1.8524, dtype=torch.float64), 1e-4)
@@ -245,7 +303,7 @@ def test_three_linear_layers_and_one_call_give_the_context_of_it():
 
 def test_the_thirds_of_in_proj_weight_are_those_of_the_table():
     names = p.page_code(SLUG, "in-proj")
-    weight, E = names.layer.in_proj_weight, 6
+    weight, E = names.layer.in_proj_weight, 8
     for ours, rows in zip((names.W_q, names.W_k, names.W_v), (slice(E), slice(E, 2 * E), slice(2 * E, None))):
         assert torch.equal(ours, weight[rows].T)
 
@@ -320,6 +378,7 @@ WRONG = {
     "label mixed into the meaning": lambda *f: (*SOLUTION.set_matrices(*f)[:2], torch.stack([f[0] + f[6], f[7]], 1)),
     "factor negative": stacked(-5, ASK, FOUND, GIVE),
     "another set for each sentence": one_of_two,
+    "trained on other features": lambda *features: (*trained(1)[2:], PAGE.W_value),
     "numbers of the first cell": lambda *features: SOLUTION.set_matrices(*torch.eye(8)),
     "infinite": changed(lambda q, k, v: (q * math.inf, k, v)),
 }
@@ -330,6 +389,15 @@ def test_the_solution_runs_on_another_device():
     assert [(tuple(matrix.shape), matrix.device.type) for matrix in matrices] == [
         ((8, width), "meta") for width in (3, 3, 2)
     ]
+
+
+def test_the_middle_step_changes_one_feature_in_each_matrix():
+    W_query, W_key = PAGE.W_query.clone(), PAGE.W_key.clone()
+    W_query[:, 1], W_key[:, 1] = 3 * PAGE.wide, PAGE.flat
+    tokens = PAGE.tokens.clone()
+    tokens[IT] = PAGE.pronoun + PAGE.wide
+    weights = fetched(tokens, W_query, W_key, PAGE.W_value)[1]
+    torch.testing.assert_close(weights[IT, STREET], fetched(PAGE.tokens)[1][IT, ANIMAL])
 
 
 def test_the_warm_up_a_pronoun_alone_gives_both_nouns_one_weight():
@@ -348,6 +416,7 @@ class TestExercise(Exercise):
 
 SURVIVORS = {
     "a matrix has two axes: 1 is the last": ["weights = torch.softmax(scores, dim=1)"],
+    "queries and keys have one width, and Tq stands in shape comments alone": ["Tq, D = keys.shape"],
 }
 ACCEPTED = {
     "every factor from 5 on gives a weight above 0.9": ["W_query = 6 * torch.stack([pronoun, tired, wide], dim=1)"],
