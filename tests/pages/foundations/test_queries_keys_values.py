@@ -187,7 +187,7 @@ def test_below_one_and_a_half_times_the_width_the_projections_cost_more():
 
 def trained(seed, steps=100):
     torch.manual_seed(seed)
-    starts = 0.1 * torch.randn(2, 8, 2)
+    starts = [*(0.1 * torch.randn(2, 8, 2))]
     return [*starts, *PAGE.train(*starts, PAGE.W_value, steps)]
 
 
