@@ -24,6 +24,7 @@ PAGES = {
     "rope-clocks": site.Page("it", "position/rope"),
     "one-sentence": site.Page("it", "foundations/one-sentence"),
     "kv-grid": site.Page("zh", "cache/kv-cache"),
+    "three-roles": site.Page("it", "foundations/queries-keys-values"),
 }
 OTHER_PAGES = [
     ("one-query", site.Page("en", "foundations/softmax")),
@@ -369,6 +370,7 @@ def test_a_number_of_the_leak_meter_says_what_it_is(phone):
         ("rope-clocks", "layout", "ArrowDown", "layout=pairs"),
         ("one-sentence", "frame", "ArrowRight ArrowRight", "frame=2"),
         ("kv-grid", "mask", "ArrowDown ArrowDown", "rule=none"),
+        ("three-roles", "roles_start", "ArrowDown", "start=hand"),
     ],
 )
 def test_a_state_is_chosen_by_keyboard_sent_as_a_link_and_undone(tab, name, label, keys, state):
@@ -462,6 +464,7 @@ FITTING = {
     "it/position/rope/#rope-clocks?frame=10&layout=pairs": [".controls", ".player"],
     "it/foundations/one-sentence/#one-sentence?frame=6": ["legend", ".player"],
     "it/cache/kv-cache/#kv-grid?frame=2&rule=is_causal": [".controls", ".player"],
+    "it/foundations/queries-keys-values/#three-roles?frame=5&start=hand": [".controls", ".player"],
     "zh/foundations/causal/#leak-meter?bug=inverted": [".controls", "[data-shows=causal]", "[role=status]"],
 }
 # The gaps between the numbers of a row, in pixels.
@@ -503,6 +506,7 @@ HOSTILE = {
     "rope-clocks": ["frame=11", "frame=-1", "frame=1.5", "layout=<b>", "layout=__proto__&frame=2"],
     "one-sentence": ["frame=10", "frame=two", "frame=<b>"],
     "kv-grid": ["frame=6", "rule=__proto__", "rule=<b>&frame=2", "rule="],
+    "three-roles": ["frame=6", "start=__proto__", "end=<b>&frame=2", "end=wide&start="],
 }
 
 

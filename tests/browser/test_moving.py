@@ -233,3 +233,41 @@ def test_the_grid_shows_which_rows_are_computed_and_the_leaks_and_gaps_of_torch(
             assert frame["found"] == [str(case["leaks"][call]), str(case["lost"][call]), f"{case['gaps'][call]:.4f}"]
     rows = [f"{gap:.4f}" for case in stored["cases"] for gap in case["gaps"]]
     assert figure.locator("td").filter(has_text=".").all_text_contents() == rows
+
+
+# --- the three roles ------------------------------------------------------------------------------
+
+# What the workbench of queries, keys and values shows in each frame: the bars, the sentence below them, the matrices.
+ROLES = """([end, start]) => {
+    const figure = document.getElementById("three-roles")
+    const shown = part => [...figure.querySelectorAll(part)]
+    figure.choose("end", end)
+    figure.choose("start", start)
+    return figure.sentences.map((_, i) => {
+        figure.frame = i
+        return {
+            heights: shown(".stage i").map(bar => Number(bar.style.getPropertyValue("--weight"))),
+            words: shown(".stage span").map(word => word.textContent),
+            numbers: shown(".stage b, .found b").map(number => number.textContent),
+            matrices: shown("td:not(:empty)").map(cell => cell.textContent),
+        }
+    })
+}"""
+
+
+def test_the_bars_the_loss_and_the_matrices_are_those_of_torch_at_each_step(tab):
+    opened, _, _ = open_explorer(tab, "three-roles")
+    for case in golden("three-roles")["cases"]:
+        end, start = case["state"]["end"], case["state"]["start"]
+        shown = opened.evaluate(ROLES, [end, start])
+        for frame, weights, loss, matrices in zip(
+            shown, case["weights"], case["losses"], case["matrices"], strict=True
+        ):
+            assert frame["heights"] == pytest.approx(weights, abs=0.0051)
+            assert frame["words"] == ["animal", "street", "it", end]
+            assert frame["numbers"] == [rounded(number) for number in (*weights, *weights[:2], loss)]
+            assert frame["matrices"] == [rounded(number) for row in matrices for number in row]
+
+
+def rounded(number):
+    return f"{round(number, 2) + 0:.2f}"

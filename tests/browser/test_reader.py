@@ -183,7 +183,7 @@ def test_home_leads_to_where_one_reads_or_to_the_next_page_until_it_is_forgotten
     tab.open("zh/")
     line.get_by_role("link").focus()
     opened.keyboard.press("Enter")
-    opened.wait_for_url("**/zh/foundations/queries-keys-values/")
+    opened.wait_for_url("**/zh/foundations/one-head/")
     tab.open("zh/")
     line.get_by_role("button", name=text("zh", "forget")).press("Enter")
     expect(line).to_be_hidden()
@@ -243,7 +243,7 @@ def test_the_first_stop_of_the_keyboard_leads_past_the_menu(tab):
 
 def test_n_and_p_lead_to_the_next_page_and_the_previous_but_not_while_a_reader_types(tab):
     opened = tab.open("zh/foundations/softmax/")
-    for key, slug in {"n": "scale", "p": "softmax"}.items():
+    for key, slug in {"n": "queries-keys-values", "p": "softmax"}.items():
         opened.keyboard.press(key)
         opened.wait_for_url(f"**/zh/foundations/{slug}/")
     for typed in ("Alt+n", "Shift+P", "/", "n", "p"):

@@ -217,7 +217,7 @@ def test_a_page_is_shown_with_its_chapter_its_words_as_they_stand_and_lists_last
     assert not re.search("[#\u2060\u2063]|&[a-z]+;", words)
 
 
-def test_the_search_fetches_nothing_before_it_is_opened_then_at_once_what_its_language_needs(newcomer):
+def test_the_search_fetches_nothing_until_opened_then_what_its_language_needs(newcomer):
     opened, held = newcomer.open("zh/foundations/causal/", quiet=True), []
     assert [url for url in newcomer.asked if "pagefind" in url or "find.js" in url] == []
     opened.evaluate(WATCH)

@@ -98,6 +98,16 @@ def is_real(case: Case, tokens: int) -> Tensor:
 # -- the table -----------------------------------------------------------------------------------
 
 
+@row("foundations/queries-keys-values", "roles", T=6, E=4, D=3, wider=3)
+def self_attend(page: Page, case: Case) -> Pair:
+    def theirs(tokens: Tensor, *matrices: Tensor) -> Any:
+        queries, keys, values = (tokens @ matrix for matrix in matrices)
+        return sdpa(queries, keys, values), sdpa(queries, keys, torch.eye(case.T, dtype=keys.dtype))
+
+    matrices = case.randn(case.E, case.D), case.randn(case.E, case.D), case.randn(case.E, case.D + case.wider)
+    return Pair(page.self_attend, theirs, [case.randn(case.T, case.E), *matrices])
+
+
 @row("foundations/causal", "attend", T=6)
 def attend(page: Page, case: Case) -> Pair:
     def ours(tokens: Tensor, masked: Tensor) -> Any:

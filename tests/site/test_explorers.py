@@ -161,3 +161,34 @@ def test_what_the_grid_of_the_cache_says_is_true():
     assert [sum(row) for row in upper_left["seen"][6:]] == [1, 1, 1]
     assert none["leaks"] == [6, 1, 0, 0, 0]
     assert [gap > 1e-3 for case in (upper_left, none) for gap in case["gaps"]] == [False] + [True] * 9
+
+
+def test_what_the_three_roles_say_of_weights_and_rows_is_true():
+    stored = torch_side.stored("three-roles")
+    rows = {name: i for i, name in enumerate(stored["features"])}
+    assert stored["steps"] == [100, 0, 3, 6, 10, 100]
+    for case in stored["cases"]:
+        right = ["tired", "wide"].index(case["state"]["end"])
+        first, start, *_, tenth, last = case["weights"]
+        by_hand = case["state"]["start"] == "hand"
+        assert first == last
+        assert (f"{last[right]:.2f}", tenth[right] >= 0.88) == ("0.99", True)
+        assert case["losses"][4] < 0.03
+        assert by_hand or all(abs(weight - 0.25) < 0.01 for weight in start)
+        assert not (by_hand and right) or [f"{weight:.2f}" for weight in start[:2]] == ["0.45", "0.45"]
+        before, after = case["matrices"][1], case["matrices"][-1]
+        changed = {name for name, i in rows.items() if before[i][:2] != after[i][:2]}
+        assert changed == {"pronoun", "tired", "wide"}
+        changes = [[new - old for new, old in zip(*pair)][2:] for pair in zip(after, before)]
+        for one, other in ("alive", "fur"), ("flat", "asphalt"):
+            assert changes[rows[one]] == pytest.approx(changes[rows[other]], abs=1e-5)
+        signs = {
+            (asks, found): product(after[rows[asks]][:2], after[rows[found]][2:]) > 0
+            for asks in ("tired", "wide")
+            for found in ("alive", "flat")
+        }
+        assert [pair for pair, positive in signs.items() if positive] == [("tired", "alive"), ("wide", "flat")]
+
+
+def product(one, other):
+    return sum(x * y for x, y in zip(one, other, strict=True))

@@ -15,14 +15,15 @@ TERMS = {"因果掩码", "交叉注意力", "查询、键、值"}  # a title tha
 
 
 def glossed_late(page):
-    """Each term whose brackets stand behind its second use, or a later one, as its line and the term."""
+    """Each term whose brackets stand behind its second use, or a later one, as its line and the term. A title is no use."""
     uses = {name: [] for name in GLOSSES}
     for block in page.blocks:
         if block.kind in ("heading", "title", "question") or any(piece.kind == "picture" for piece in block.pieces):
             continue
-        for _, end, term in FINDER.places(block.words):
+        words = re.sub("《.*?》", lambda title: " " * len(title[0]), block.words)
+        for _, end, term in FINDER.places(words):
             if term.id in uses:
-                uses[term.id].append((block.line, block.words.startswith(f"（{term.id}", end)))
+                uses[term.id].append((block.line, words.startswith(f"（{term.id}", end)))
     for name, found in uses.items():
         if any(glossed for _, glossed in found) and not found[0][1]:
             yield found[0][0], name
@@ -72,6 +73,7 @@ def test_the_title_of_a_page_stands_in_title_marks(refuse):
 @pytest.mark.parametrize(
     ("text", "late"),
     [
+        ("见《查询》。\n\n查询（query）。", []),
         ("一个查询看键。\n\n查询（query）和键（key）。", [(1, "query"), (1, "key")]),
         ("一个查询（query）看键（key）。\n\n再看查询。", []),
         ("# 查询的掩码\n\n一个查询（query）。", []),

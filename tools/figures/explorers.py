@@ -23,6 +23,7 @@ from tools.figures.one_sentence import one_sentence
 from tools.figures.pages import Numbers, names_of, numbers, run
 from tools.figures.rope_clocks import rope_clocks
 from tools.figures.shape_tracer import shape_tracer
+from tools.figures.three_roles import three_roles
 
 FOLDER = Path("verified/explorers")
 INNERMOST = re.compile(r"(?<=\[)\n[^][{}]*(?=\])")
@@ -237,7 +238,7 @@ def in_steps(module: nn.Module, cache: Any, tokens: torch.Tensor) -> torch.Tenso
     return torch.cat([module(chunk, cache=cache)[0] for chunk in tokens.split(2, dim=1)], dim=1)
 
 
-MAKERS = mask_painter, six_tokens, one_query, leak_meter, shape_tracer, rope_clocks, one_sentence, kv_grid
+MAKERS = mask_painter, six_tokens, one_query, leak_meter, shape_tracer, rope_clocks, one_sentence, kv_grid, three_roles
 EXPLORERS = {make.__name__.replace("_", "-"): make for make in MAKERS}
 
 

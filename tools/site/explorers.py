@@ -21,7 +21,7 @@ from tools.site.outputs import largest, tone_of
 from tools.site.tree import Node, replace
 
 COMPUTING = {"mask-painter", "one-query", "six-tokens"}  # with the kernel
-MOVING = {"kv-grid", "one-sentence", "rope-clocks"}  # in frames
+MOVING = {"kv-grid", "one-sentence", "rope-clocks", "three-roles"}  # in frames
 PAINTING = {"mask-painter", "six-tokens"}  # of a mask
 
 # An explorer by its page, its name, its state, its words, and what its template needs besides.
