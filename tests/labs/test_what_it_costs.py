@@ -106,3 +106,15 @@ def test_the_numbers_of_the_text():
     assert of(2**17, 32, 0, 0, 2 * 8 * 128) == 16 * 2**30
     assert of(1, 32, 0, 0, 2 * 8 * 128) == 131072
     assert of(1, 126, 0, 0, 2 * 8 * 128) == 516096  # Llama 3.1 405B
+
+
+@torch.no_grad()
+def test_a_step_of_the_writer_gives_the_logits_of_the_whole_text():
+    page = p.page_code(SLUG, "speed")
+    model, text = page.Writer(vocabulary=7, num_layers=2, width=12, num_heads=3), torch.arange(10).view(2, 5) % 7
+    whole, pasts = model(text)
+    assert whole.shape == (2, 7)
+    assert [past[0].shape for past in pasts] == [(2, 3, 5, 4)] * 2
+    step, pasts = model(text[:, 4:], model(text[:, :4])[1])
+    assert torch.allclose(step, whole, atol=1e-6)
+    assert page.processor_seconds(model, [text[:, :1]]) > 0

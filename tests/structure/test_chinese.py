@@ -15,7 +15,7 @@ TERMS = {"因果掩码", "交叉注意力", "查询、键、值"}  # a title tha
 
 
 def glossed_late(page):
-    """Each term whose brackets stand behind its second use, or a later one, as its line and the term. A title is no use."""
+    """Each term, and its line, whose brackets stand behind a use that is not its first; a title is no use."""
     uses = {name: [] for name in GLOSSES}
     for block in page.blocks:
         if block.kind in ("heading", "title", "question") or any(piece.kind == "picture" for piece in block.pieces):

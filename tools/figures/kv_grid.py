@@ -52,6 +52,7 @@ def seen_in(rule: Rule, start: int, end: int) -> torch.Tensor:
 def gaps(rule: Rule) -> torch.Tensor:
     """How far each row of logits of the page's decoder is from that of the full pass, if its layers follow a rule."""
     page = names_of(SLUG)
+    caches = [page["Cache"](len(WORDS)) for _ in page["decoder"].layers]
     with patch.dict(page, choose_mask=rule):
-        logits = page["in_chunks"](page["decoder"], page["tokens"][:1], SIZES, lambda: page["Cache"](len(WORDS)))
+        logits = page["in_chunks"](page["decoder"], page["tokens"][:1], SIZES, caches)
     return torch.as_tensor((logits - page["full"][:1]).abs().amax(dim=(0, 2)))

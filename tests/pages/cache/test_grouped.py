@@ -381,8 +381,8 @@ def test_a_group_gets_the_mean_of_its_weights():
 
 
 def test_converting_a_decoder_changes_its_keys_and_values_alone():
-    old = PAGE.Decoder(11, 2, 24, 40, num_heads=6)
-    new = PAGE.Decoder(11, 2, 24, 40, num_heads=6, num_kv_heads=2)
+    old = PAGE.Decoder(11, 2, 24, 40, num_heads=6, base=None)
+    new = PAGE.Decoder(11, 2, 24, 40, num_heads=6, num_kv_heads=2, base=None)
     pooled = PAGE.to_grouped(old.state_dict(), 2, 4)
     new.load_state_dict(pooled)
     changed = {name for name, weight in old.state_dict().items() if weight.shape != pooled[name].shape}
