@@ -84,6 +84,33 @@ def test_the_right_mask_is_back_after_the_leak():
     p.close(leak().model(leak().asked[:, :7]), leak().model(leak().asked)[:, :7])
 
 
+def test_two_of_the_four_heads_read_the_digit_that_an_answer_needs(monkeypatch):
+    """So says the page foundations/many-heads."""
+    asked, fused, removed, seen = LEAK.asked, F.scaled_dot_product_attention, [], []
+
+    def watched(queries, keys, values, **options):
+        repeated = keys.repeat_interleave(queries.shape[1] // keys.shape[1], dim=1)
+        scores = queries @ repeated.mT / queries.shape[-1] ** 0.5
+        visible = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
+        seen.append(scores.masked_fill(~visible, -torch.inf).softmax(dim=-1))
+        context = fused(queries, keys, values, **options)
+        return context.index_fill(1, torch.tensor(removed, dtype=torch.long), 0)
+
+    def share_of_right_digits(*heads):
+        removed[:] = heads
+        logits = LEAK.model(asked[:, :-1])
+        return (logits[:, 7:13].argmax(dim=-1) == asked[:, 8:14]).double().mean()
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", watched)
+    assert share_of_right_digits() == 1
+    weights = seen[0].mean(dim=0).diagonal(-6, dim1=1, dim2=2)[:, 1:7]  # of the digit six tokens back
+    assert (weights[:2] > 0.9).all()
+    assert (weights[2:].mean(dim=1) < 0.2).all()
+    assert abs(share_of_right_digits(0, 1) - 1 / 7) < 0.03
+    assert share_of_right_digits(2, 3) > 0.9
+    assert 0.45 < share_of_right_digits(3) < 0.55
+
+
 def test_lines_of_its_own_are_right():
     torch.manual_seed(0)
     lines = leak().write(leak().model, leak().asked[:, :1], 14, temperature=1.0)

@@ -131,6 +131,55 @@ def causal_attention(page: Page, case: Case) -> Pair:
     return Pair(ours, theirs, [case.randn(case.B, case.T, case.E)], ours)
 
 
+def head_by_head(layers: Sequence[Sequence[nn.Linear]], num_heads: int, inputs: Tensor) -> Tensor:
+    """The contexts of all heads side by side, each computed alone; each of some layers makes those of `num_heads`."""
+    contexts = [
+        sdpa(*(inputs @ rows.T for rows in head), is_causal=True)
+        for roles in layers
+        for head in zip(*(layer.weight.chunk(num_heads) for layer in roles))
+    ]
+    return torch.cat(contexts, dim=-1)
+
+
+@row("foundations/many-heads", "heads", B=3, T=6, E=5, H=3, D=4)
+def loop_over_heads(page: Page, case: Case) -> Pair:
+    ours = page.MultiHeadAttentionWrapper(case.E, case.D, case.H).double()
+
+    def theirs(inputs: Tensor) -> Tensor:
+        layers = [(head.to_queries, head.to_keys, head.to_values) for head in ours.heads]
+        return head_by_head(layers, 1, inputs)
+
+    return Pair(ours, theirs, [case.randn(case.B, case.T, case.E)], ours)
+
+
+@row("foundations/many-heads", "split", B=3, T=6, E=5, H=3, D=4)
+def split_heads(page: Page, case: Case) -> Pair:
+    ours = page.MultiHeadAttention(case.E, case.H * case.D, case.H).double()
+
+    def theirs(inputs: Tensor) -> Tensor:
+        layers = [(ours.to_queries, ours.to_keys, ours.to_values)]
+        return head_by_head(layers, case.H, inputs) @ ours.to_output.weight.T + ours.to_output.bias
+
+    return Pair(ours, theirs, [case.randn(case.B, case.T, case.E)], ours)
+
+
+@row("foundations/many-heads", "attention", B=3, T=6, H=3, D=4)
+def attention_of_many_heads(page: Page, case: Case) -> Pair:
+    width, bias = case.H * case.D, case.seed % 2 == 0
+    ours = page.Attention(width, case.H, bias=bias).double()
+
+    def theirs(inputs: Tensor) -> Any:
+        parameters = dict(ours.named_parameters())
+        state = {}
+        for kind in ("weight", "bias") if bias else ("weight",):
+            roles = [parameters[f"to_{role}.{kind}"] for role in ("queries", "keys", "values")]
+            state |= {f"in_proj_{kind}": torch.cat(roles), f"out_proj.{kind}": parameters[f"to_output.{kind}"]}
+        hidden = torch.ones(case.T, case.T, dtype=torch.bool).triu(1)
+        return multihead_attention(state, case.H, inputs, inputs, inputs, attn_mask=hidden)[0]
+
+    return Pair(ours, theirs, [case.randn(case.B, case.T, width)], ours)
+
+
 @row("masks/padding", "attention", B=3, T=5, H=3, D=3)
 def bidirectional_attention(page: Page, case: Case) -> Pair:
     ours = page.BidirectionalAttention(case.H * case.D, case.H).double()

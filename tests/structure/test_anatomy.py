@@ -156,7 +156,7 @@ FOLDED_YET = [
     *("practice/look-inside", "practice/capstone", "practice/museum"),
 ]
 BARE_YET = [
-    *("foundations/causal", "foundations/many-heads", "masks/transformer-layers"),
+    *("foundations/causal", "masks/transformer-layers"),
     *("cache/grouped", "practice/fused-qkv", "practice/einsum", "practice/look-inside", "practice/capstone"),
     "practice/museum",
 ]

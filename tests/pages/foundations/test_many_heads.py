@@ -1,11 +1,9 @@
-"""Many heads: the list and the split class against PyTorch, and heads that are cut in wrong places."""
+"""Many heads: three classes against PyTorch (tests/pages/references.py), and heads that are cut in wrong places."""
 
 import copy
-from types import SimpleNamespace
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import GPT2Config, GptOssConfig, LlamaConfig, LlamaModel
@@ -14,163 +12,51 @@ from tests.pages import properties as p
 from tests.pages.exercise import Exercise, executed
 
 SLUG = "foundations/many-heads"
-PAGE, BY_VIEW, BOTH = (p.page_code(SLUG, cell) for cell in ("torch-module", "by-view", "both-by-view"))
+PAGE, BY_VIEW, BOTH = (p.page_code(SLUG, cell) for cell in ("equal", "by-view", "both-by-view"))
 ROLES = "to_queries", "to_keys", "to_values"
-DOUBLE = {"dtype": torch.float64}
+WRONG_CLASSES = {"SplitByView": BY_VIEW, "MergeByView": BY_VIEW, "BothByView": BOTH}
 
 
-def draw_parameters(module, case):
-    """The module in float64, its parameters drawn."""
-    module = module.double()
-    with torch.no_grad():
-        for weight in module.parameters():
-            weight.copy_(case.randn(*weight.shape))
-    return module
+# -- what a nudge may reach, and the bug of the page: view in place of transpose --------------------
 
 
-def with_module(case, code, kind):
-    if kind == "list":
-        module = code.MultiHeadAttentionWrapper(case.E, case.D, case.H)
-    else:
-        module = code.MultiHeadAttention(case.E, case.H * case.D, case.H)
-    case.module = draw_parameters(module, case)
-    case.inputs = case.randn(case.B, case.T, case.E)
-    return case
+def a_token_moves_its_own_row_and_the_later_ones(made, heads=(1, 3)):
+    """`made(case)` is a module of inputs as wide as its heads together."""
 
-
-def cases(code, kind, **sizes):
-    drawn = p.sizes(**({"B": 3, "T": (2, 6), "H": (1, 3), "D": (2, 4), "E": 5} | sizes))
-    return drawn.map(lambda case: with_module(case, code, kind))
-
-
-def matrices(case):
-    """The three matrices of each head, (D, E), and the output projection as a function."""
-    if hasattr(case.module, "heads"):
-        return [[getattr(head, role).weight for role in ROLES] for head in case.module.heads], lambda joined: joined
-    rows = [getattr(case.module, role).weight for role in ROLES]
-    cut = [[weight[h * case.D : (h + 1) * case.D] for weight in rows] for h in range(case.H)]
-    return cut, lambda joined: joined @ case.module.to_output.weight.T + case.module.to_output.bias
-
-
-# -- references ----------------------------------------------------------------------------------
-
-
-def sdpa(case):
-    heads, output = matrices(case)
-    contexts = [F.scaled_dot_product_attention(*(case.inputs @ W.T for W in head), is_causal=True) for head in heads]
-    return output(torch.cat(contexts, dim=-1))
-
-
-def multihead_attention(case):
-    ours = case.module
-    width = ours.to_output.in_features
-    theirs = nn.MultiheadAttention(width, case.H, batch_first=True, **DOUBLE)
-    state = {f"out_proj.{name}": tensor for name, tensor in ours.to_output.state_dict().items()}
-    state["in_proj_weight"] = torch.cat([getattr(ours, role).weight for role in ROLES])
-    state["in_proj_bias"] = torch.zeros(3 * width, **DOUBLE)
-    theirs.load_state_dict(state)
-    masked = torch.ones(case.T, case.T, dtype=torch.bool).triu(1)
-    return theirs(case.inputs, case.inputs, case.inputs, attn_mask=masked)[0]
-
-
-# -- what holds for the list and for the split class -----------------------------------------------
-
-
-def output(case):
-    return case.module(case.inputs)
-
-
-def equals_sdpa(code, kind):
-    p.equals_reference(output, sdpa, cases(code, kind))
-
-
-def gradients_equal_those_of_sdpa(code, kind):
-    p.gradients_equal(output, sdpa, lambda case: [case.inputs, *case.module.parameters()], cases(code, kind))
-
-
-def a_token_moves_its_own_row_and_the_later_ones(code, kind):
     def function(case):
-        may_move = torch.ones(case.T, case.T, dtype=torch.bool).tril()
-        return lambda tokens: case.module(0.3 * tokens[None])[0], case.inputs[0], may_move
+        p.seed_modules(case.seed)
+        module, may_move = made(case).double(), torch.ones(case.T, case.T, dtype=torch.bool).tril()
+        return lambda tokens: module(tokens[None])[0], 0.3 * case.randn(case.T, case.H * case.D), may_move
 
-    p.reaches_exactly(function, cases(code, kind))
-
-
-def stateless(code, kind):
-    p.stateless(lambda case: (case.module, [case.inputs], [case.inputs.flip(1)]), cases(code, kind))
+    p.reaches_exactly(function, p.sizes(T=(2, 6), H=heads, D=(2, 4)))
 
 
-def finite_for_large_scores(code, kind):
-    p.finite_rows(lambda case: case.module(1e3 * case.inputs), cases(code, kind))
-
-
-@pytest.mark.parametrize("kind", ["list", "split"])
 @pytest.mark.parametrize(
-    "holds",
+    "made",
     [
-        equals_sdpa,
-        gradients_equal_those_of_sdpa,
-        a_token_moves_its_own_row_and_the_later_ones,
-        stateless,
-        finite_for_large_scores,
+        lambda case: PAGE.MultiHeadAttentionWrapper(case.H * case.D, case.D, case.H),
+        lambda case: PAGE.MultiHeadAttention(case.H * case.D, case.H * case.D, case.H),
+        lambda case: PAGE.Attention(case.H * case.D, case.H),
     ],
 )
-def test_many_heads_have_the_property(kind, holds):
-    holds(PAGE, kind)
-
-
-# -- what holds for the split class ----------------------------------------------------------------
-
-
-def test_the_split_class_is_multihead_attention_of_torch():
-    def wide(case):
-        case.E = case.H * case.D
-        return with_module(case, PAGE, "split")
-
-    p.equals_reference(output, multihead_attention, p.sizes(B=3, T=5, H=(1, 3), D=(2, 4)).map(wide))
-
-
-def test_a_width_that_the_heads_cannot_share_is_refused():
-    PAGE.MultiHeadAttention(5, 6, 3)
-    with pytest.raises(ValueError, match=r"^4 heads cannot share 6$"):
-        PAGE.MultiHeadAttention(5, 6, 4)
-
-
-def test_the_parameters_are_three_matrices_and_an_output_with_bias():
-    head, attention = PAGE.CausalHead(5, 6), PAGE.MultiHeadAttention(5, 6, 3)
-    shapes = [{name: tuple(one.shape) for name, one in each.named_parameters()} for each in (head, attention)]
-    assert shapes[0] == {f"{role}.weight": (6, 5) for role in ROLES}
-    assert shapes[1] == shapes[0] | {"to_output.weight": (6, 6), "to_output.bias": (6,)}
-
-
-def test_modules_and_inputs_may_be_on_another_device_than_the_default():
-    tokens = torch.empty(2, 5, 3, device="meta")
-    assert PAGE.MultiHeadAttentionWrapper(3, 2, 4).to("meta")(tokens).shape == (2, 5, 8)
-    attention = PAGE.MultiHeadAttention(3, 8, 4).to("meta")
-    assert attention(tokens).shape == (2, 5, 8)
-    assert executed(SLUG, "solution")[0].keep_heads(attention, [2])(tokens).device == tokens.device
-
-
-# -- the bug of the page: view in place of transpose -----------------------------------------------
-
-WRONG_CLASSES = {"SplitByView": BY_VIEW, "MergeByView": BY_VIEW, "BothByView": BOTH}
+def test_a_token_moves_its_own_row_and_the_later_ones(made):
+    a_token_moves_its_own_row_and_the_later_ones(made)
 
 
 @pytest.mark.parametrize("kind", WRONG_CLASSES)
 def test_view_in_place_of_transpose_keeps_the_shape_and_moves_the_wrong_rows(kind):
-    broken = getattr(WRONG_CLASSES[kind], kind)
-    assert broken(3, 4, 2)(PAGE.inputs[None]).shape == (1, 6, 4)
-    code = SimpleNamespace(MultiHeadAttention=broken)
-    for holds in equals_sdpa, a_token_moves_its_own_row_and_the_later_ones:
-        assert p.catches(holds, code, "split")
+    wrong = getattr(WRONG_CLASSES[kind], kind)
+    assert wrong(3, 4, 2)(PAGE.inputs[None]).shape == (1, 6, 4)
+    with pytest.raises(AssertionError, match="may move"):
+        a_token_moves_its_own_row_and_the_later_ones(lambda case: wrong(*[case.H * case.D] * 2, case.H), heads=(2, 3))
 
 
 @pytest.mark.parametrize("kind", WRONG_CLASSES)
 def test_with_one_head_the_bug_changes_nothing(kind):
-    inputs, parts = PAGE.inputs[None], []
+    parts = []
     for made in (PAGE.MultiHeadAttention, getattr(WRONG_CLASSES[kind], kind)):
         torch.manual_seed(0)
-        parts.append(made(3, 4, 1)(inputs))
+        parts.append(made(3, 4, 1)(PAGE.inputs[None]))
     assert torch.equal(*parts)
 
 
@@ -187,6 +73,33 @@ def test_view_gives_head_0_the_first_half_of_the_tokens_each_cut_in_two():
 def test_the_tokens_are_those_of_the_first_page():
     assert torch.equal(PAGE.inputs, p.page_code("foundations/weighted-average", "contexts").inputs)
     assert (PAGE.T, PAGE.E) == (6, 3)
+
+
+def test_a_width_that_the_heads_do_not_divide_is_refused():
+    PAGE.MultiHeadAttention(5, 6, 3)
+    for made in (lambda: PAGE.MultiHeadAttention(5, 6, 4)), (lambda: PAGE.Attention(6, 4)):
+        with pytest.raises(ValueError, match=r"^4 heads do not divide 6$"):
+            made()
+
+
+def test_the_parameters_are_three_matrices_and_an_output_and_who_has_biases():
+    def shapes(module):
+        return {name: tuple(one.shape) for name, one in module.named_parameters()}
+
+    matrices = {f"{role}.weight": (6, 5) for role in ROLES}
+    assert shapes(PAGE.CausalHead(5, 6)) == matrices
+    assert shapes(PAGE.MultiHeadAttention(5, 6, 3)) == matrices | {"to_output.weight": (6, 6), "to_output.bias": (6,)}
+    square = [f"{layer}.weight" for layer in (*ROLES, "to_output")]
+    assert shapes(PAGE.Attention(6, 3, bias=False)) == dict.fromkeys(square, (6, 6))
+    assert [name for name in shapes(PAGE.Attention(6, 3)) if name.endswith("bias")] == [
+        name.replace("weight", "bias") for name in square
+    ]
+
+
+def test_loop_split_class_and_attention_agree_within_a_millionth():
+    first, *others = [module(PAGE.tokens) for module in (PAGE.wrapper, PAGE.split, PAGE.attention)]
+    for other in others:
+        p.close(other, first, 1e-6)
 
 
 class Products(TorchDispatchMode):
@@ -225,8 +138,9 @@ def test_llama_has_the_names_of_the_table():
 
 
 def test_torch_returns_the_mean_of_the_heads_by_default():
-    mean = PAGE.theirs(PAGE.batch, PAGE.batch, PAGE.batch, attn_mask=PAGE.masked)[1]
-    p.close(mean, PAGE.weights.mean(dim=1), 1e-6)
+    code = p.page_code(SLUG, "torch-module")
+    mean = code.theirs(code.batch, code.batch, code.batch, attn_mask=~code.visible)[1]
+    p.close(mean, code.weights.mean(dim=1), 1e-6)
 
 
 def test_equal_heads_make_equal_contexts():
@@ -236,8 +150,15 @@ def test_equal_heads_make_equal_contexts():
             weight = getattr(attention, role).weight
             weight[2:] = weight[:2]
     attention.to_output = nn.Identity()
-    first, second = attention(PAGE.inputs[None]).chunk(2, dim=-1)
-    assert torch.equal(first, second)
+    assert torch.equal(*attention(PAGE.inputs[None]).chunk(2, dim=-1))
+
+
+def test_the_value_rows_of_head_1_make_two_columns_of_the_context():
+    attention = executed(SLUG, "probe")[0].attention
+    attention = copy.deepcopy(attention)
+    attention.to_values.weight.data.chunk(3)[1].zero_()
+    zeros = (attention(PAGE.inputs[None])[0] == 0).all(dim=0)
+    assert zeros.nonzero().flatten().tolist() == [2, 3]
 
 
 # -- the exercise ----------------------------------------------------------------------------------
@@ -289,10 +210,6 @@ def new_module(attention, kept):
     return pruned
 
 
-def zeroed(attention, kept):
-    return executed(SLUG, "solution")[0].others_off(attention, kept)
-
-
 def shared_bias(pruned, attention):
     pruned.to_output.bias = attention.to_output.bias
 
@@ -301,51 +218,35 @@ def no_bias(pruned, attention):
     pruned.to_output.bias = None
 
 
-def scaled(pruned, attention):
-    with torch.no_grad():
-        pruned.to_output.weight *= attention.num_heads / pruned.num_heads
+def every_third(attention, kept):
+    def wrong(width, kept):
+        return [column for column in range(width) if column % attention.num_heads in kept]
+
+    return answer(wrong, wrong)(attention, kept)
 
 
 RIGHT = {
-    "the solution": lambda *given: executed(SLUG, "solution")[0].keep_heads(*given),
-    "rows and columns by number": answer(),
     "heads in order": lambda attention, kept: answer()(attention, sorted(kept)),
     "a new module": new_module,
 }
 WRONG = {
-    "returns None": lambda attention, kept: None,
-    "a function": lambda attention, kept: lambda inputs: zeroed(attention, kept)(inputs),
-    "an output": lambda attention, kept: answer()(attention, kept)(torch.zeros(1, 2, 5, **DOUBLE)),
-    "attention itself": lambda attention, kept: attention,
-    "other heads only set to 0": zeroed,
+    "a function": lambda attention, kept: lambda inputs: answer()(attention, kept)(inputs),
+    "other heads only set to 0": lambda *given: executed(SLUG, "solution")[0].others_off(*given),
     "attention is changed": answer(made=lambda attention: attention),
     "shares the bias": then(shared_bias),
     "the bias is lost": then(no_bias),
     "cannot be trained": then(lambda pruned, attention: pruned.requires_grad_(False)),
     "float32": then(lambda pruned, attention: pruned.float()),
-    "float64": then(lambda pruned, attention: pruned.double()),
     "on the default device": lambda attention, kept: new_module(copy.deepcopy(attention).to("cpu"), kept),
-    "scaled up for the lost heads": then(scaled),
-    "removes the heads that it should keep": lambda attention, kept: answer()(
-        attention, [head for head in range(attention.num_heads) if head not in kept]
-    ),
     "the first heads": lambda attention, kept: answer()(attention, range(len(kept))),
     "counts heads from 1": lambda attention, kept: answer()(attention, [head - 1 for head in kept]),
-    "every H-th row and column": lambda attention, kept: answer(
-        *[lambda width, kept: [c for c in range(width) if c % attention.num_heads in kept]] * 2
-    )(attention, kept),
-    "heads of width 2, always": lambda attention, kept: answer(
-        *[lambda width, kept: [2 * head + d for head in kept for d in (0, 1)]] * 2
-    )(attention, kept),
+    "every H-th row and column": every_third,
     "rows kept, columns first": answer(columns=lambda width, kept: range(width // 4 * len(kept))),
     "columns in order, rows as given": lambda attention, kept: answer(
         columns=lambda width, kept: by_groups(attention.num_heads)(width, sorted(kept))
     )(attention, kept),
     "values not cut": answer(roles=ROLES[:2]),
-    "one head": answer(heads=lambda kept: 1),
-    "number of heads not changed": lambda attention, kept: answer(heads=lambda kept: attention.num_heads)(
-        attention, kept
-    ),
+    "num_heads not changed": lambda attention, kept: answer(heads=lambda kept: attention.num_heads)(attention, kept),
 }
 
 
@@ -353,8 +254,9 @@ class TestExercise(Exercise):
     SLUG, CHECK, RIGHT, WRONG = SLUG, "check_heads", RIGHT, WRONG
 
 
-# -- changes of the page's code that need no test, and of the solution that are as good ------------
+# -- changes of the page's code that need no test --------------------------------------------------
 
 SURVIVORS = {
-    "keys and values have one shape on this page": ["T, D = values.shape[-2:]"],
+    "queries and keys have one shape on this page": ["B, H, T, D = keys.shape"],
+    "sizes that only shape comments have, which the runner checks": ["# B, T, E = inputs.shape", "H = E * D"],
 }
