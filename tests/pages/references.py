@@ -98,13 +98,13 @@ def is_real(case: Case, tokens: int) -> Tensor:
 
 @row("foundations/causal", "attend", T=6)
 def attend(page: Page, case: Case) -> Pair:
-    def ours(tokens: Tensor, masked: Tensor) -> Any:
-        return page.attend(tokens, masked)[0]
+    def ours(tokens: Tensor, visible: Tensor) -> Any:
+        return page.attend(tokens, visible)[0]
 
-    def theirs(tokens: Tensor, masked: Tensor) -> Any:
+    def theirs(tokens: Tensor, visible: Tensor) -> Any:
         return sdpa(tokens, tokens, tokens, is_causal=True, scale=1)
 
-    return Pair(ours, theirs, [case.randn(case.T, 3), page.masked[: case.T, : case.T]])
+    return Pair(ours, theirs, [case.randn(case.T, 3), page.visible[: case.T, : case.T]])
 
 
 @row("foundations/causal", "module", B=3, T=6, E=3, D=4)
