@@ -21,6 +21,10 @@ GOOD = {  # below SETUP
         ("source", "print(inspect.getsource(f))\n", f"{F}\n"),
         ("class", f"{A}\n\nprint(inspect.getsource(A))\n", f"{A}\n"),
     ],
+    "devices": [  # in the notebook, too, the next cell has the first default device again
+        ("away", "torch.set_default_device('meta')\nprint(torch.ones(1).is_meta)\n", "True\n"),
+        ("back", "print(torch.ones(1).is_meta)\n", "False\n"),
+    ],
     "main": [("name", 'if __name__ == "__main__":\n    print("main")\n', "main\n")],
     "state": [("change", STATE, "torch.float64\n")],  # it runs before "states", by their names
     "states": [("look", "print(torch.ones(1).requires_grad_() / 3)\n", "tensor([0.3333], grad_fn=<DivBackward0>)\n")],

@@ -110,13 +110,13 @@ def self_attend(page: Page, case: Case) -> Pair:
 
 @row("foundations/causal", "attend", T=6)
 def attend(page: Page, case: Case) -> Pair:
-    def ours(tokens: Tensor, masked: Tensor) -> Any:
-        return page.attend(tokens, masked)[0]
+    def ours(tokens: Tensor, visible: Tensor) -> Any:
+        return page.attend(tokens, visible)[0]
 
-    def theirs(tokens: Tensor, masked: Tensor) -> Any:
+    def theirs(tokens: Tensor, visible: Tensor) -> Any:
         return sdpa(tokens, tokens, tokens, is_causal=True, scale=1)
 
-    return Pair(ours, theirs, [case.randn(case.T, 3), page.masked[: case.T, : case.T]])
+    return Pair(ours, theirs, [case.randn(case.T, 3), page.visible[: case.T, : case.T]])
 
 
 @row("foundations/causal", "module", B=3, T=6, E=3, D=4)
@@ -184,14 +184,14 @@ def attention_of_many_heads(page: Page, case: Case) -> Pair:
 def bidirectional_attention(page: Page, case: Case) -> Pair:
     ours = page.BidirectionalAttention(case.H * case.D, case.H).double()
 
-    def theirs(inputs: Tensor, masked: Tensor) -> Any:
+    def theirs(inputs: Tensor, is_real: Tensor) -> Any:
         state = {"in_proj_weight": ours.to_qkv.weight, "out_proj.weight": ours.to_output.weight}
-        options = {"key_padding_mask": masked, "average_attn_weights": False}
+        options = {"key_padding_mask": ~is_real, "average_attn_weights": False}
         return multihead_attention(state, case.H, inputs, inputs, inputs, **options)
 
-    masked = ~is_real(case, case.T)
-    masked = masked.flip(1) if case.seed % 2 else masked  # pads on the left, or on the right
-    return Pair(ours, theirs, [case.randn(case.B, case.T, case.H * case.D), masked], ours)
+    real = is_real(case, case.T)
+    real = real.flip(1) if case.seed % 2 else real  # pads on the left, or on the right
+    return Pair(ours, theirs, [case.randn(case.B, case.T, case.H * case.D), real], ours)
 
 
 def two_lengths(case: Case) -> tuple[Tensor, Tensor, Tensor]:

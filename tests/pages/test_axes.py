@@ -9,7 +9,6 @@ from tools.cells.source import read_cells
 
 CALL = "scaled_dot_product_attention"
 FEWER = {  # cells that show what happens with fewer, as (page, cell)
-    ("foundations/causal", "four-axes"),
     *(("kernels/which-kernel", cell) for cell in ("see", "kept", "exercise", "solution")),
 }
 CALLERS = [

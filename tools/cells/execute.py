@@ -90,6 +90,7 @@ def run(path: Path, cells: list[Cell], device: str = "cpu", seed: int = 1, begin
     with contained(module, device, seed) as folder:
         for number, cell in enumerate(cells):
             begin(cell)
+            use_device(device)  # whatever the cell before has set
             before = dict(result.namespace)
             torch.default_generator.manual_seed(1000 * seed + number)  # torch.manual_seed is 100 times slower
             start = torch.default_generator.get_state()
@@ -163,9 +164,14 @@ def contained(module: types.ModuleType, device: str, seed: int) -> Iterator[str]
             set_state(device, seed)
 
 
+def use_device(device: str) -> None:
+    """Make it the default device; on the CPU there is none, as for most readers."""
+    torch.set_default_device(None if device == "cpu" else device)
+
+
 def set_state(device: str, seed: int) -> None:
     """Give torch, Python and NumPy the state in which every program begins."""
-    torch.set_default_device(None if device == "cpu" else device)
+    use_device(device)
     torch.set_default_dtype(torch.float32)
     torch.set_printoptions(profile="default")
     torch.set_grad_enabled(True)

@@ -214,13 +214,13 @@ def calls(page: Mapping[str, Any], build: Build) -> dict[str, tuple[Callable[...
     # `attend` of the page on causal masks does not divide by the root of D.
     one = with_matrices(build(width=3, num_heads=1, causal=True, bias=False), eye * 3**0.5, eye, eye, eye)
     two = with_matrices(build(width=8, num_heads=2, bias=False), *heads.to_qkv.weight.chunk(3), heads.to_output.weight)
-    padded, masked = padding["embedding"][padding["ids"][:1]], padding["masked"][:1]
+    padded, is_real = padding["embedding"][padding["ids"][:1]], padding["is_real"][:1]
     real = torch.tensor([[True, True, False]])
     module, inputs, _ = page["setup"](build, causal=True)
     cross, others, memory = page["setup"](build, memory_width=12)
     return {
         "causal": (lambda tokens: one(tokens)[0], causal["inputs"][None]),
-        "padding": (lambda tokens: two(tokens, is_real=~masked)[0], padded),
+        "padding": (lambda tokens: two(tokens, is_real=is_real.clone())[0], padded),
         "cross": (lambda tokens: cross(others[:1, :4], tokens, real.clone())[0], memory[:1, :3]),
         "cache": (lambda tokens: in_steps(module, page["Cache"](4), tokens), inputs[:1, :4]),
     }

@@ -7,7 +7,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch.nn.attention.bias import causal_lower_right
-from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import GPT2Config, GPT2Model
 
 from tests.pages import properties as p
@@ -18,7 +17,7 @@ PAGE = p.page_code(SLUG, "module")
 LIMIT = 6
 SURVIVORS = {
     "a matrix has two axes: 1 is the last": ["weights = torch.softmax(scores, dim=1)"],
-    "queries and keys have one width": ["D, limit = (self.to_keys.out_features, len(self.masked))"],
+    "queries and keys have one width": ["D = self.to_keys.out_features"],
 }
 
 
@@ -36,7 +35,7 @@ def test_the_probe_finds_the_filled_tensor_that_is_thrown_away(function):
 
     def probed(case):
         visible = torch.ones(case.T, case.T, dtype=torch.bool).tril()
-        return lambda tokens: attend(tokens, ~visible)[0], case.randn(case.T, case.E), visible
+        return lambda tokens: attend(tokens, visible)[0], case.randn(case.T, case.E), visible
 
     leaks = p.catches(p.reaches_exactly, probed, p.sizes(T=(2, LIMIT), E=3))
     assert leaks == (function == "forgetful")
@@ -74,8 +73,8 @@ def test_a_checkpoint_fits_another_length_unless_the_mask_is_in_it():
     short, long = (PAGE.CausalAttention(3, 2, length) for length in (8, 9))
     long.load_state_dict(short.state_dict())
     for module in (short, long):
-        module.register_buffer("masked", module.masked)
-    with pytest.raises(RuntimeError, match="size mismatch for masked"):
+        module.register_buffer("visible", module.visible)
+    with pytest.raises(RuntimeError, match="size mismatch for visible"):
         long.load_state_dict(short.state_dict())
 
 
@@ -90,7 +89,7 @@ def test_dropout_takes_the_weights_while_training_and_nothing_in_eval():
     dropping.load_state_dict(plain.state_dict())
     words = torch.randn(4, LIMIT, 3)
     scores = dropping.to_queries(words) @ dropping.to_keys(words).mT / 2**0.5
-    weights = scores.masked_fill(PAGE.masked, -torch.inf).softmax(dim=-1)
+    weights = scores.masked_fill(~PAGE.visible, -torch.inf).softmax(dim=-1)
     torch.manual_seed(1)
     dropped = F.dropout(weights, 0.5) @ dropping.to_values(words)
     torch.manual_seed(1)
@@ -101,28 +100,11 @@ def test_dropout_takes_the_weights_while_training_and_nothing_in_eval():
 # -- what the page says of torch, of the page before, and of its picture -----------------------------
 
 
-@pytest.mark.usefixtures("on_the_cpu")
-@pytest.mark.parametrize("lead", [(), (1,), (1, 1)])
-def test_sdpa_is_fused_for_four_axes_and_math_without_a_warning_for_fewer(lead, recwarn):
-    class Kernels(TorchDispatchMode):
-        fused = False
-
-        def __torch_dispatch__(self, function, types, arguments=(), options=None):
-            self.fused |= "flash" in str(function)
-            return function(*arguments, **options or {})
-
-    tokens = torch.zeros(*lead, LIMIT, 8)
-    with Kernels() as kernels:
-        F.scaled_dot_product_attention(tokens, tokens, tokens, is_causal=True)
-    assert kernels.fused == (len(lead) == 2)
-    assert not recwarn.list
-
-
-def test_with_an_empty_mask_the_contexts_are_those_of_the_page_before():
+def test_where_all_is_visible_the_contexts_are_those_of_the_page_before():
     before = p.page_code("foundations/weighted-average", "contexts")
     assert torch.equal(PAGE.inputs, before.inputs)
     assert torch.equal(names("reduce").full, before.context)
-    _, causal = PAGE.attend(PAGE.inputs, PAGE.masked)
+    _, causal = PAGE.attend(PAGE.inputs, PAGE.visible)
     for weights in (before.weights, causal):
         assert f"{weights[1, 1] / weights[1, 0]:.2f}" == "1.72"
 
@@ -142,15 +124,15 @@ def test_the_bars_of_the_picture_are_the_scores_and_the_weights_of_token_3():
         for ink in ("muted", "accent")
     )
     assert torch.allclose(scores / 62, (PAGE.inputs @ PAGE.inputs.T)[3], atol=1e-3)
-    assert torch.allclose(weights / 200, PAGE.attend(PAGE.inputs, PAGE.masked)[1][3, :4], atol=1e-3)
+    assert torch.allclose(weights / 200, PAGE.attend(PAGE.inputs, PAGE.visible)[1][3, :4], atol=1e-3)
 
 
 def test_of_36_scores_15_are_thrown_away():
-    assert (PAGE.masked.numel(), PAGE.masked.sum()) == (36, 15)
+    assert (PAGE.visible.numel(), (~PAGE.visible).sum()) == (36, 15)
 
 
 def test_without_the_diagonal_row_0_is_nan():
-    context, _ = PAGE.attend(PAGE.inputs, torch.ones_like(PAGE.masked).triu(diagonal=0))
+    context, _ = PAGE.attend(PAGE.inputs, PAGE.visible.tril(diagonal=-1))
     assert context[0].isnan().all()
     assert context[1:].isfinite().all()
 
@@ -165,7 +147,7 @@ def test_minus_infinity_among_the_weights_comes_out_as_minus_infinity_or_nan():
 # -- the exercise --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("attn_mask", [lambda q, k: ~names("solution").causal_mask(q, k), causal_lower_right])
+@pytest.mark.parametrize("attn_mask", [lambda q, k: names("solution").causal_mask(q, k), causal_lower_right])
 def test_the_solution_and_the_bias_of_torch_give_the_newest_rows(attn_mask):
     def newest(case):
         queries, keys, values = case.randn(3, 1, 1, case.Tq + case.earlier, case.D)
@@ -180,23 +162,23 @@ def test_the_solution_and_the_bias_of_torch_give_the_newest_rows(attn_mask):
 
 
 def triangle(q, k, device=None):
-    return torch.ones(q, k, dtype=torch.bool, device=device).triu(k - q + 1)
+    return torch.ones(q, k, dtype=torch.bool, device=device).tril(k - q)
 
 
 def top_left(q, k, device=None):
-    return torch.ones(q, k, dtype=torch.bool, device=device).triu(1)
+    return torch.ones(q, k, dtype=torch.bool, device=device).tril()
 
 
 RIGHT = {
     "rows of a square": lambda q, k, device: top_left(k, k, device)[k - q :],
     "positions compared": lambda q, k, device: (
-        torch.arange(k, device=device) > torch.arange(k - q, k, device=device)[:, None]
+        torch.arange(k, device=device) <= torch.arange(k - q, k, device=device)[:, None]
     ),
-    "what is not below": lambda q, k, device: ~torch.ones(q, k, dtype=torch.bool, device=device).tril(k - q),
+    "what is not above": lambda q, k, device: ~torch.ones(q, k, dtype=torch.bool, device=device).triu(k - q + 1),
 }
 WRONG = {
     "a nested list": lambda q, k, device: triangle(q, k).tolist(),
-    "a bias": lambda q, k, device: torch.zeros(q, k, device=device).masked_fill(triangle(q, k, device), -torch.inf),
+    "a bias": lambda q, k, device: torch.zeros(q, k, device=device).masked_fill(~triangle(q, k, device), -torch.inf),
     "top left between one query and all": lambda q, k, device: (top_left if 1 < q < k else triangle)(q, k, device),
     "64 keys at most": lambda q, k, device: top_left(64, 64, device)[k - q : k, :k],
 }

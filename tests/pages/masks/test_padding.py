@@ -14,10 +14,12 @@ from tests.pages import properties as p
 from tests.pages.exercise import Exercise, executed
 
 SLUG = "masks/padding"
-PAGE = p.page_code(SLUG, "attention")
+PAGE = p.page_code(SLUG, "model")
 SENTENCES = [[1, 2, 3], [4, 5, 6, 7, 8], [9, 10, 1, 3]]
 PAD = 0
-ACCEPTED = {"any number below 0 loses against a real column": ["last = columns.masked_fill(masked, -2).argmax(dim=1)"]}
+ACCEPTED = {
+    "any number below 0 loses against a real column": ["last = columns.masked_fill(~is_real, -2).argmax(dim=1)"]
+}
 
 
 def embed(sentence):
@@ -35,16 +37,16 @@ def alone(tokens, causal=False):
 
 
 def test_a_padded_sentence_gives_what_it_gives_alone_unless_the_mask_is_left_out():
-    for masked, same in (PAGE.masked, True), (torch.zeros_like(PAGE.masked), False):
-        outputs, _ = PAGE.attention(PAGE.embedding[PAGE.ids], masked)
+    for is_real, same in (PAGE.is_real, True), (torch.ones_like(PAGE.is_real), False):
+        outputs, _ = PAGE.attention(PAGE.inputs, is_real)
         rows = torch.cat([outputs[item, : len(sentence)] for item, sentence in enumerate(SENTENCES)])
         assert torch.allclose(rows, torch.cat([alone(embed(sentence)) for sentence in SENTENCES]), atol=1e-6) == same
 
 
 @pytest.mark.parametrize("shape", [(3, 1, 1, 5), (5, 5), (1, 5), (3, 4)])
 def test_other_shapes_of_the_mask_and_indivisible_widths_are_refused(shape):
-    with pytest.raises(ValueError, match=r"masked is .* not \(3, 5\)"):
-        PAGE.attention(PAGE.embedding[PAGE.ids], torch.zeros(shape, dtype=torch.bool))
+    with pytest.raises(ValueError, match=r"is_real .* is not \(3, 5\)"):
+        PAGE.attention(PAGE.inputs, torch.ones(shape, dtype=torch.bool))
     with pytest.raises(ValueError, match="3 heads cannot share 8"):
         PAGE.BidirectionalAttention(8, 3)
 
@@ -54,31 +56,31 @@ def test_other_shapes_of_the_mask_and_indivisible_widths_are_refused(shape):
 
 def test_the_words_are_those_of_the_figure_and_id_0_is_nothing_but_a_pad():
     assert [sentence.tolist() for sentence in PAGE.sentences] == SENTENCES
-    assert torch.equal(PAGE.ids == PAD, PAGE.masked)
+    assert torch.equal(PAGE.ids != PAD, PAGE.is_real)
     drawn = (p.ROOT / "docs/assets/padding-two-sides.svg").read_text(encoding="utf-8")
     assert all(f">{word}<" in drawn for word in PAGE.words[1:])
 
 
 def test_three_ways_to_write_the_two_axes_agree_and_without_them_masked_fill_raises():
-    axes = PAGE.masked[:, None, None, :]
-    assert torch.equal(axes, PAGE.masked.view(3, 1, 1, 5))
-    assert torch.equal(axes, PAGE.masked.unsqueeze(1).unsqueeze(2))
+    axes = PAGE.is_real[:, None, None, :]
+    assert torch.equal(axes, PAGE.is_real.view(3, 1, 1, 5))
+    assert torch.equal(axes, PAGE.is_real.unsqueeze(1).unsqueeze(2))
     text = "The size of tensor a (3) must match the size of tensor b (5) at non-singleton dimension 2"
     with pytest.raises(RuntimeError, match=re.escape(text)):
-        torch.zeros(3, 2, 5, 5).masked_fill(PAGE.masked, -torch.inf)
+        torch.zeros(3, 2, 5, 5).masked_fill(~PAGE.is_real, -torch.inf)
 
 
 @pytest.mark.parametrize("fill", [torch.nan, torch.inf])
 def test_a_weight_of_0_does_not_stop_a_nan(fill):
-    inputs = embed(PAGE.ids.tolist())
-    inputs[PAGE.masked] = fill
-    outputs, _ = PAGE.attention(inputs, PAGE.masked)
+    inputs = PAGE.inputs.clone()
+    inputs[~PAGE.is_real] = fill
+    outputs, _ = PAGE.attention(inputs, PAGE.is_real)
     assert outputs[0].isnan().all()
     assert outputs[1].isfinite().all()
 
 
 def test_a_sentence_of_length_0_gives_nan():
-    outputs, _ = PAGE.attention(embed(PAGE.ids.tolist()), PAGE.masked | torch.tensor([[False], [True], [False]]))
+    outputs, _ = PAGE.attention(PAGE.inputs, PAGE.is_real & torch.tensor([[True], [False], [True]]))
     assert outputs.isnan().all(dim=(1, 2)).tolist() == [False, True, False]
 
 
@@ -195,24 +197,24 @@ def test_the_messages_of_generate_are_those_of_the_page(ids, is_real, options, s
 # -- the exercise --------------------------------------------------------------------------------
 
 
-def last_place(masked):
-    return torch.arange(masked.shape[1], device=masked.device).masked_fill(masked, -1).argmax(dim=1)
+def last_place(is_real):
+    return torch.arange(is_real.shape[1], device=is_real.device).masked_fill(~is_real, -1).argmax(dim=1)
 
 
-def rows(hidden, places):
-    return hidden[torch.arange(len(hidden), device=hidden.device), places]
+def rows(outputs, places):
+    return outputs[torch.arange(len(outputs), device=outputs.device), places]
 
 
 RIGHT = {
-    "loop": lambda h, m: torch.stack([tokens[~masked][-1] for tokens, masked in zip(h, m)]),
-    "first real token from behind": lambda h, m: rows(h, m.shape[1] - 1 - (~m).int().flip(1).argmax(dim=1)),
-    "gathered": lambda h, m: h.gather(1, last_place(m)[:, None, None].expand(-1, 1, h.shape[2]))[:, 0],
+    "loop": lambda o, r: torch.stack([rows[real][-1] for rows, real in zip(o, r)]),
+    "first real token from behind": lambda o, r: rows(o, r.shape[1] - 1 - r.int().flip(1).argmax(dim=1)),
+    "gathered": lambda o, r: o.gather(1, last_place(r)[:, None, None].expand(-1, 1, o.shape[2]))[:, 0],
 }
 WRONG = {
-    "length - 1": lambda h, m: rows(h, (~m).sum(dim=1) - 1),
-    "before the first pad": lambda h, m: rows(h, m.int().argmax(dim=1) - 1),
-    "right if a sentence starts at 0": lambda h, m: rows(h, (~m).sum(1) - 1) if not m[:, 0].any() else h[:, -1],
-    "all but single sentences": lambda h, m: rows(h, last_place(m)) if len(h) > 1 else h[:, 0],
+    "length - 1": lambda o, r: rows(o, r.sum(dim=1) - 1),
+    "before the first pad": lambda o, r: rows(o, (~r).int().argmax(dim=1) - 1),
+    "right if a sentence starts at 0": lambda o, r: rows(o, r.sum(1) - 1) if r[:, 0].all() else o[:, -1],
+    "all but single sentences": lambda o, r: rows(o, last_place(r)) if len(o) > 1 else o[:, 0],
 }
 
 
