@@ -59,7 +59,7 @@ def multihead_attention(queries, keys, values, scale=None):
 @pytest.mark.parametrize("reference", [by_the_formula, sdpa, multihead_attention])
 @pytest.mark.parametrize("scale", SCALES)
 def test_the_page_computes_what_an_independent_reference_computes(reference, scale):
-    p.equals_reference(lambda case: PAGE.attend(*case, scale), lambda case: reference(*case, scale), CASES)
+    p.equals_reference(lambda case: PAGE.scaled_attend(*case, scale), lambda case: reference(*case, scale), CASES)
 
 
 # -- what holds for `attend` ---------------------------------------------------------------------
@@ -104,12 +104,12 @@ PROPERTIES = [
 
 @pytest.mark.parametrize("holds", PROPERTIES)
 def test_the_page_has_the_property(holds):
-    holds(PAGE.attend)
+    holds(PAGE.scaled_attend)
 
 
 def test_the_page_runs_on_another_device_than_the_default():
     queries, keys, values = (torch.empty(*shape, device="meta") for shape in ((4, 6), (5, 6), (5, 3)))
-    assert PAGE.attend(queries, keys, values).is_meta
+    assert PAGE.scaled_attend(queries, keys, values).is_meta
 
 
 def test_the_scales_that_the_check_hides_lie_where_the_page_says():
@@ -174,7 +174,7 @@ def test_the_picture_shows_the_weights_of_the_cell(saturation):
 def test_scale_1_gives_the_contexts_of_the_page_before():
     before, names = p.page_code("foundations/weighted-average", "contexts"), p.page_code(SLUG, "reduce")
     assert torch.equal(names.inputs, before.inputs)
-    assert torch.equal(PAGE.attend(*[names.inputs] * 3, scale=1.0), before.context)
+    assert torch.equal(PAGE.scaled_attend(*[names.inputs] * 3, scale=1.0), before.context)
 
 
 # -- the claims of the page ----------------------------------------------------------------------
@@ -214,7 +214,7 @@ def test_queries_that_grow_in_training_make_up_for_a_wrong_scale():
 
     def grown(case):
         queries, keys, values = case
-        return PAGE.attend(queries * 6**0.5, keys, values, (6 * queries.shape[1]) ** -0.5)
+        return PAGE.scaled_attend(queries * 6**0.5, keys, values, (6 * queries.shape[1]) ** -0.5)
 
     p.equals_reference(grown, lambda case: sdpa(*case), CASES)
 
