@@ -30,6 +30,7 @@ OTHER_PAGES = [
     ("one-query", site.Page("en", "foundations/softmax")),
     ("one-query", site.Page("it", "foundations/scale")),
     ("leak-meter", site.Page("en", "masks/padding")),
+    ("mask-painter", site.Page("zh", "kernels/flex-attention")),
     ("shape-tracer", site.Page("en", "foundations/many-heads")),
     ("shape-tracer", site.Page("zh", "cross/cross-attention")),
 ]
@@ -224,6 +225,8 @@ COPIED = [
     "library=mha-weights&pattern=prefix&size=4&pads=0",
     "library=mha&documents=3",
     "library=flex&pads=3",
+    "library=flex&pattern=window&documents=2&pads=0",
+    "library=flex&pattern=hand&cells=802f0b440",
 ]
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import yaml
 from torch import nn
+from torch.nn.attention.flex_attention import create_mask
 
 from tools.cells.record import write_atomically
 from tools.cells.source import read_cells, read_text
@@ -49,7 +50,7 @@ def mask_painter() -> Numbers:
     """The scores of six tokens, masks of every kind, and what the calls of several libraries make of them."""
     painter, cases = settings("mask-painter"), [painted(state) for state in states("mask-painter")]
     libraries = [called(library, cases) for library in painter["libraries"]]
-    named = {name: painter[name] for name in ("words", "entries", "reasons")}
+    named = {name: painter[name] for name in ("words", "entries", "masks")}
     return {**named, "scores": numbers(tokens() @ tokens().T), "libraries": libraries, "cases": cases}
 
 
@@ -62,13 +63,13 @@ def painted(state: State) -> Numbers:
     """The program of a state, and what its call makes of the scores."""
     libraries = {library["name"]: library for library in settings("mask-painter")["libraries"]}
     library = libraries[state["library"]]
-    head, mask = head_of(library), masking(state)
+    head, mask = head_of(library), masking(state, settings("mask-painter")["masks"][library["mask"]])
     names = run(head + mask)
-    masked = names["masked"]
+    visible = sees(names) if library["mask"] == "function" else ~names["masked"]
     weights, output = attend(library, names)
     code = f"{head}{mask}\n{library['code']}\nprint(context)"
     case = {"state": state, "code": code, "sums": numbers(weights.sum(dim=-1))}
-    return case | {"visible": (~masked).int().tolist(), "weights": numbers(weights), "output": numbers(output)}
+    return case | {"visible": visible.int().tolist(), "weights": numbers(weights), "output": numbers(output)}
 
 
 def head_of(library: Mapping[str, Any]) -> str:
@@ -92,18 +93,21 @@ def attend(library: Mapping[str, Any], names: Numbers) -> tuple[torch.Tensor, to
     return torch.cat(weights, dim=1), context
 
 
-def masking(state: State) -> str:
-    """The code of a mask that is True where a key is hidden."""
+def sees(names: Numbers) -> torch.Tensor:
+    """The mask of a program that has it as a function."""
+    return create_mask(names["mask_mod"], None, None, names["T"], names["T"], "cpu")[0, 0]
+
+
+def masking(state: State, form: Mapping[str, Any]) -> str:
+    """The code of a mask, in the form in which a call takes it."""
     if state["pattern"] == "hand":
-        rows = "".join(f"    {[1 - bit for bit in row]},\n" for row in bits(state["cells"]))
-        return f"masked = torch.tensor([\n{rows}]).bool()"
+        rows = "".join(f"    {[form['hidden'] ^ bit for bit in row]},\n" for row in bits(state["cells"]))
+        return str(form["painted"].format(rows=rows))
     chosen = [state["pattern"], *(["documents"] if state["documents"] != "1" else [])]
     chosen += [state["side"]] if state["pads"] != "0" else []
     values = {**state, "share": len(tokens()) // int(state["documents"])}
-    reasons = settings("mask-painter")["reasons"]
-    lines = [line.format(**values) for name in chosen for line in reasons.get(name, [])]
-    first = "places = torch.arange(T)\nmasked = torch.zeros(T, T, dtype=torch.bool)"
-    return "\n".join([first, *(f"masked = masked | ({line})" for line in lines)])
+    parts = [part.format(**values) for name in chosen for part in form["reasons"].get(name, [])]
+    return str(form["before"] + (form["between"].join(parts) or form["all"]))
 
 
 def bits(cells: str) -> list[list[int]]:
@@ -118,7 +122,7 @@ def called(library: Mapping[str, Any], cases: Sequence[Numbers]) -> Numbers:
     own = [case for case in cases if case["state"]["library"] == library["name"]]
     rows = [row for case in own for row, keys in zip(case["weights"], case["visible"]) if not any(keys)]
     [weight] = {f"{weight:.7g}" for row in rows for weight in row}
-    named = {name: library[name] for name in ("name", "label", "says", "code")}
+    named = {name: library[name] for name in ("name", "label", "says", "mask", "code")}
     return named | {"head": head_of(library), "empty": float(weight)}
 
 

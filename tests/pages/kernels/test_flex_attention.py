@@ -1,5 +1,7 @@
-"""FlexAttention: each rule against plain loops, transformers and dense attention, and what the page says it costs."""
+"""FlexAttention: each rule against plain loops, transformers and dense attention, and what the page says of torch."""
 
+import contextlib
+import inspect
 import warnings
 from types import SimpleNamespace
 
@@ -7,7 +9,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch._dynamo import funcname_cache
+from torch._inductor.exc import InductorError
+from torch._inductor.kernel.flex import flex_attention as fused_module
+from torch._inductor.template_heuristics.triton import CUDAConfigHeuristic
 from torch.nn.attention import flex_attention as flex_module
+from torch.nn.attention.flex_attention import AuxRequest
 from transformers.integrations.flex_attention import flex_attention_forward
 from transformers.masking_utils import create_causal_mask, create_sliding_window_causal_mask
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor
@@ -20,6 +26,8 @@ SLUG = "kernels/flex-attention"
 # TorchDynamo would read the Markdown file as if all of it were Python.
 funcname_cache.cache[str(p.ROOT / "snippets" / f"{SLUG}.md")] = {}
 PAGE = p.page_code(SLUG, "biases")
+ALIBI = p.page_code(SLUG, "alibi").alibi
+CAUSAL_FROM = p.page_code(SLUG, "one-token").causal_from
 DOCUMENT = [0, 0, 0, 1, 1, 2, 2, 2, 2]
 T = len(DOCUMENT)
 
@@ -28,11 +36,10 @@ pytestmark = pytest.mark.usefixtures("on_the_cpu")
 
 @pytest.fixture(autouse=True)
 def compiled_anew():
-    """TorchDynamo recompiles a function only so often in a process; the page raises its limit, which is 8."""
+    """TorchDynamo recompiles a function only so often in a process."""
     torch.compiler.reset()
     flex_module._WARNINGS_SHOWN.clear()
-    with torch._dynamo.config.patch(recompile_limit=8):
-        yield
+    yield
     torch.compiler.reset()
 
 
@@ -41,9 +48,13 @@ def counting():
     return graphs, lambda graph, inputs: graphs.append(graph) or graph
 
 
-def roles(T, H=2):
+def roles(T, B=1, H=2):
     generator = torch.Generator().manual_seed(T)
-    return torch.randn(3, 1, H, T, 8, generator=generator, dtype=torch.float64)
+    return torch.randn(3, B, H, T, 8, generator=generator, dtype=torch.float64)
+
+
+def blocks(mask_mod, T, B=None, **options):
+    return PAGE.create_block_mask(mask_mod, B, None, T, T, "cpu", **options)
 
 
 def dense(roles, scores, visible):
@@ -53,17 +64,20 @@ def dense(roles, scores, visible):
 
 # -- masks ---------------------------------------------------------------------------------------
 
+TEXTS = PAGE.packed(torch.tensor(DOCUMENT, device="cpu"))
+REAL = [True, True, False, True, True, False, False, True, False]
 RULES = {
     "causal": (PAGE.causal, lambda q, k: k <= q),
     "window of 1": (PAGE.and_masks(PAGE.causal, PAGE.window(1)), lambda q, k: k == q),
     "window of 3": (PAGE.and_masks(PAGE.causal, PAGE.window(3)), lambda q, k: k in (q - 2, q - 1, q)),
     "a window alone shows the future": (PAGE.window(3), lambda q, k: k > q - 3),
-    "prefix": (PAGE.or_masks(PAGE.causal, PAGE.prefix(4)), lambda q, k: k <= q or k in range(4)),
-    "packed": (PAGE.packed(torch.tensor(DOCUMENT, device="cpu")), lambda q, k: DOCUMENT[q] == DOCUMENT[k]),
+    "packed": (TEXTS, lambda q, k: DOCUMENT[q] == DOCUMENT[k]),
     "packed window": (
-        PAGE.and_masks(PAGE.causal, PAGE.window(2), PAGE.packed(torch.tensor(DOCUMENT, device="cpu"))),
+        PAGE.and_masks(PAGE.causal, PAGE.window(2), TEXTS),
         lambda q, k: k in (q - 1, q) and DOCUMENT[q] == DOCUMENT[k],
     ),
+    "padding": (PAGE.padding(torch.tensor([REAL], device="cpu")), lambda q, k: REAL[k]),
+    "one token later": (CAUSAL_FROM(torch.tensor(1, device="cpu")), lambda q, k: k <= q + 1),
 }
 
 
@@ -73,20 +87,24 @@ def test_a_mask_is_that_of_plain_loops_and_attention_that_of_the_formula(rule):
     visible = torch.tensor([[wanted(q, k) for k in range(T)] for q in range(T)])
     assert torch.equal(PAGE.create_mask(mask_mod, None, None, T, T, "cpu")[0, 0], visible)
     inputs = roles(T)
-    context = PAGE.attend(*inputs, block_mask=PAGE.block_mask_for(mask_mod, T))
+    context = PAGE.unfused(*inputs, block_mask=blocks(mask_mod, T))
     p.close(context, dense(inputs, inputs[0] @ inputs[1].mT / 8**0.5, visible))
 
 
-def test_the_roles_are_drawn_from_a_seed_of_their_own():
-    torch.manual_seed(1)
-    drawn = PAGE.make_roles(2, 5, 4)
-    torch.manual_seed(0)
-    assert torch.equal(drawn, torch.randn(3, 1, 2, 5, 4))
+def test_padding_equals_each_text_alone_and_a_row_without_a_key_is_0():
+    is_real, inputs = torch.arange(T) < torch.tensor([[4], [0], [9]]), roles(T, B=3)
+    context = PAGE.unfused(*inputs, block_mask=blocks(PAGE.padding(is_real), T, B=3))
+    for b, length in ((0, 4), (2, 9)):
+        cut = inputs[:, b : b + 1, :, :length]
+        p.close(context[b : b + 1, :, :length], PAGE.unfused(*cut))
+    assert not context[1].any()
 
 
-def test_rules_run_on_the_device_of_their_tensors():
-    for mask_mod in (PAGE.window(3), PAGE.prefix(2), PAGE.packed(torch.tensor(DOCUMENT, device="meta"))):
-        assert PAGE.block_mask_for(mask_mod, T, "meta").kv_indices.is_meta
+def test_hiding_the_queries_of_pads_too_changes_their_rows_alone():
+    is_real, inputs = torch.arange(T) < torch.tensor([[4]]), roles(T)
+    both = PAGE.unfused(*inputs, block_mask=blocks(lambda b, h, q, k: is_real[b, q] & is_real[b, k], T))
+    assert torch.equal(both[:, :, :4], PAGE.unfused(*inputs, block_mask=blocks(PAGE.padding(is_real), T))[:, :, :4])
+    assert not both[:, :, 4:].any()
 
 
 @pytest.mark.filterwarnings("ignore:_compile flag:DeprecationWarning")
@@ -99,29 +117,33 @@ def test_transformers_makes_the_same_block_mask(create, window, monkeypatch):
     assert torch.equal(PAGE.create_mask(block_mask.mask_mod, None, None, T, T, "cpu"), ours)
 
 
-def test_transformers_refuses_dropout_with_flex_attention():
-    with pytest.raises(ValueError, match=r"^`flex_attention` does not support `dropout`"):
-        flex_attention_forward(None, *roles(T), attention_mask=None, dropout=0.1)
-
-
-def test_the_warm_up_is_15_blocks_and_blocks_never_change_the_mask():
-    mask_mod = PAGE.and_masks(PAGE.causal, PAGE.window(100))
-    assert PAGE.block_mask_for(mask_mod, 1024).to_dense().sum() == 15
-    inputs = roles(T)
-    contexts = [
-        PAGE.attend(*inputs, block_mask=PAGE.create_block_mask(mask_mod, None, None, T, T, "cpu", BLOCK_SIZE=size))
-        for size in (1, 2, 128)
-    ]
-    assert torch.equal(contexts[0], contexts[1])
-    assert torch.equal(contexts[0], contexts[2])
-
-
-def test_the_picture_has_the_blocks_of_a_window_of_6():
-    mask_mod = PAGE.and_masks(PAGE.causal, PAGE.window(6))
-    block_mask = PAGE.create_block_mask(mask_mod, None, None, 12, 12, "cpu", BLOCK_SIZE=3)
+def test_the_warm_up_is_15_blocks_and_the_picture_has_those_of_a_window_of_6():
+    assert blocks(PAGE.and_masks(PAGE.causal, PAGE.window(100)), 1024).to_dense().sum() == 15
+    block_mask = blocks(PAGE.and_masks(PAGE.causal, PAGE.window(6)), 12, BLOCK_SIZE=3)
     assert block_mask.to_dense()[0, 0].tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [0, 1, 1, 1]]
     full = block_mask.full_kv_num_blocks[0, 0].tolist(), block_mask.full_kv_indices[0, 0, 1:, 0].tolist()
     assert full == ([0, 1, 1, 1], [0, 1, 2])
+
+
+def test_the_fused_kernel_of_the_cpu_takes_odd_blocks():
+    inputs = roles(300).float()
+    with contextlib.suppress(InductorError):  # no C++ compiler
+        context = torch.compile(PAGE.flex_attention)(*inputs, block_mask=blocks(PAGE.causal, 300, BLOCK_SIZE=7))
+        p.close(context, F.scaled_dot_product_attention(*inputs, is_causal=True), 1e-5)
+
+
+def test_the_fused_kernel_of_cuda_refuses_blocks_that_are_no_multiple_of_its_tile():
+    source = inspect.getsource(fused_module)
+    assert "Q and KV block size must be divisible by BLOCK_M and BLOCK_N." in source
+    assert 'cur_kernel_options.setdefault("BLOCK_M", conf.block_m)' in source
+    heuristic = CUDAConfigHeuristic()
+    named = (
+        heuristic.h100_default_flex_config,
+        heuristic.a100_default_flex_config,
+        heuristic.sm_100_default_flex_config,
+    )
+    tiles = {size for configs in named for config in configs.values() for size in (config.block_m, config.block_n)}
+    assert {128 % size for size in tiles} == {0}
 
 
 # -- the exercise --------------------------------------------------------------------------------
@@ -140,67 +162,25 @@ def early(d, p, x, q, k):
     return p[k] < x[d[k]]
 
 
-def changed(d, p, x):
-    x -= 1
-    return lambda b, h, q, k: same(d, p, x, q, k) & ((k <= q) | (p[k] <= x[d[k]]))
-
-
 def dense_mask(d, p, x):
     place = torch.arange(len(d), device=d.device)
     seen = (d[:, None] == d) & ((place <= place[:, None]) | (p < x[d]))
     return lambda b, h, q, k: seen[q, k]
 
 
-def places_of_the_row(d, p, x):
-    p = torch.tensor([0, 1, 2, 0, 0, 1, 2, 3, 4], device=d.device)
-    return lambda b, h, q, k: same(d, p, x, q, k) & ((k <= q) | early(d, p, x, q, k))
-
-
 def clamped(d, p, x):
     x.clamp_(max=5)
-    return lambda b, h, q, k: same(d, p, x, q, k) & ((k <= q) | early(d, p, x, q, k))
-
-
-def from_lists(d, p, x):
-    seen = [[i == j and (k <= q or p[k] < x[j]) for k, j in enumerate(d)] for q, i in enumerate(d)]
-    seen = torch.tensor(seen, device="cpu")
-    return lambda b, h, q, k: seen[q, k]
+    return rule(lambda d, p, x, q, k: same(d, p, x, q, k) & ((k <= q) | early(d, p, x, q, k)))(d, p, x)
 
 
 RIGHT = {
     "one expression": rule(lambda d, p, x, q, k: same(d, p, x, q, k) & ((k <= q) | early(d, p, x, q, k))),
-    "the text of the query, where both are in one": rule(
-        lambda d, p, x, q, k: (d[q] == d[k]) & ((k <= q) | (p[k] < x[d[q]]))
-    ),
     "places in place of indices": rule(lambda d, p, x, q, k: (d[q] == d[k]) & ((p[k] <= p[q]) | (p[k] < x[d[k]]))),
 }
 WRONG = {
-    "returns None": lambda d, p, x: None,
-    "a mask in place of a function": lambda d, p, x: d[:, None] == d,
-    "python's and, or": rule(lambda d, p, x, q, k: d[q] == d[k] and (k <= q or p[k] < x[d[k]])),
-    "numbers": rule(lambda d, p, x, q, k: (same(d, p, x, q, k) & ((k <= q) | early(d, p, x, q, k))).float()),
-    "causal alone": rule(lambda d, p, x, q, k: k <= q),
-    "texts alone": rule(same),
-    "prefix alone": rule(lambda d, p, x, q, k: same(d, p, x, q, k) & early(d, p, x, q, k)),
-    "no prefix": rule(lambda d, p, x, q, k: same(d, p, x, q, k) & (k <= q)),
-    "prefix of other texts, too": rule(lambda d, p, x, q, k: (same(d, p, x, q, k) & (k <= q)) | early(d, p, x, q, k)),
-    "and for or": rule(lambda d, p, x, q, k: same(d, p, x, q, k) & (k <= q) & early(d, p, x, q, k)),
-    "prefix from the start of the row": rule(lambda d, p, x, q, k: same(d, p, x, q, k) & ((k <= q) | (k < x[d[k]]))),
-    "one more": rule(lambda d, p, x, q, k: same(d, p, x, q, k) & ((k <= q) | (p[k] <= x[d[k]]))),
-    "the prefix of text 0": rule(lambda d, p, x, q, k: same(d, p, x, q, k) & ((k <= q) | (p[k] < x[0]))),
-    "the place of the query": rule(lambda d, p, x, q, k: same(d, p, x, q, k) & ((k <= q) | (p[q] < x[d[k]]))),
-    "not itself": rule(lambda d, p, x, q, k: same(d, p, x, q, k) & ((k < q) | early(d, p, x, q, k))),
-    "the future": rule(lambda d, p, x, q, k: same(d, p, x, q, k) & ((k >= q) | early(d, p, x, q, k))),
-    "polarity inverted": rule(lambda d, p, x, q, k: ~(same(d, p, x, q, k) & ((k <= q) | early(d, p, x, q, k)))),
-    "changes what it is given": changed,
     "a dense mask made in advance": dense_mask,
-    "places counted from the first token of the row": places_of_the_row,
+    "prefix from the start of the row": rule(lambda d, p, x, q, k: same(d, p, x, q, k) & ((k <= q) | (k < x[d[k]]))),
     "clamps what it is given": clamped,
-    "texts in ascending order": rule(lambda d, p, x, q, k: (d[q] <= d[k]) & ((k <= q) | early(d, p, x, q, k))),
-    "the first text of the batch alone": lambda d, p, x: (
-        lambda b, h, q, k: (b == 0) & same(d, p, x, q, k) & ((k <= q) | early(d, p, x, q, k))
-    ),
-    "read as numbers": lambda d, p, x: from_lists(d.tolist(), p.tolist(), x.tolist()),
 }
 
 
@@ -208,29 +188,40 @@ class TestExercise(Exercise):
     SLUG, CHECK, RIGHT, WRONG = SLUG, "check_packed_prefix", RIGHT, WRONG
 
 
+@pytest.mark.parametrize(
+    ("answer", "difference"),
+    [
+        (rule(lambda d, p, x, q, k: k <= q), "value"),
+        (rule(lambda d, p, x, q, k: (k <= q).float()), "dtype"),
+        (clamped, "inputs"),
+    ],
+)
+def test_the_check_names_the_difference(answer, difference):
+    assert TestExercise().verdict(answer).startswith(f"not yet: {difference}: ")
+
+
 # -- biases --------------------------------------------------------------------------------------
 
 
-def test_alibi_is_that_of_bloom_and_lowers_far_keys():
+def test_alibi_is_that_of_bloom_and_without_a_causal_mask_the_same_on_both_sides():
     inputs, slopes = roles(T), torch.tensor([2.0**-4, 2.0**-8])
     bias = build_alibi_tensor(torch.ones(1, T), 2, torch.float64).view(1, 2, 1, T)
+    scores = inputs[0] @ inputs[1].mT / 8**0.5
     causal = torch.ones(T, T).tril().bool()
-    context = PAGE.attend(*inputs, score_mod=PAGE.alibi(slopes), block_mask=PAGE.block_mask_for(PAGE.causal, T))
-    p.close(context, dense(inputs, inputs[0] @ inputs[1].mT / 8**0.5 + bias, causal))
+    context = PAGE.unfused(*inputs, score_mod=ALIBI(slopes), block_mask=blocks(PAGE.causal, T))
+    p.close(context, dense(inputs, scores + bias, causal))
+    flipped = PAGE.unfused(*inputs.flip(3), score_mod=ALIBI(slopes)).flip(2)
+    p.close(PAGE.unfused(*inputs, score_mod=ALIBI(slopes)), flipped)
 
 
-def test_a_softcap_is_that_of_gemma_2():
+def test_a_softcap_is_that_of_gemma_2_and_brings_no_hidden_key_back():
     inputs, module = 5 * roles(T), SimpleNamespace(num_key_value_groups=1, training=False)
     theirs = modeling_gemma2.eager_attention_forward(module, *inputs, None, scaling=8**-0.5, softcap=3.0)[0]
-    p.close(PAGE.attend(*inputs, score_mod=PAGE.softcap(3.0)), theirs.transpose(1, 2), 1e-6)
-
-
-def test_a_softcap_brings_no_hidden_key_back():
-    inputs = roles(T)
+    p.close(PAGE.unfused(*inputs, score_mod=PAGE.softcap(3.0)), theirs.transpose(1, 2), 1e-6)
     nudged = inputs.clone()
     nudged[1:, ..., -1, 0] += 1
-    options = {"score_mod": PAGE.softcap(0.1), "block_mask": PAGE.block_mask_for(PAGE.causal, T)}
-    before, after = PAGE.attend(*inputs, **options), PAGE.attend(*nudged, **options)
+    options = {"score_mod": PAGE.softcap(0.1), "block_mask": blocks(PAGE.causal, T)}
+    before, after = PAGE.unfused(*inputs, **options), PAGE.unfused(*nudged, **options)
     assert torch.equal(before[:, :, :-1], after[:, :, :-1])
 
 
@@ -239,7 +230,7 @@ def test_a_learned_table_gets_the_gradient_of_dense_attention():
     ours, theirs = (torch.ones(2, 4, dtype=torch.float64, requires_grad=True) for _ in range(2))
     table = theirs[:, (place[:, None] - place).clamp(0, 3)]
     wanted = F.scaled_dot_product_attention(*inputs, attn_mask=table)
-    context = PAGE.attend(*inputs, score_mod=PAGE.learned(ours))
+    context = PAGE.unfused(*inputs, score_mod=PAGE.learned(ours))
     p.close(context, wanted)
     for result in (context, wanted):
         result.sin().sum().backward()
@@ -247,22 +238,47 @@ def test_a_learned_table_gets_the_gradient_of_dense_attention():
     assert ours.grad.abs().min() > 0
 
 
-def test_the_fused_kernel_of_the_cpu_trains_no_table():
-    attend, leaf = torch.compile(PAGE.flex_attention), torch.ones(2, 4, requires_grad=True)
-    with pytest.raises(RuntimeError, match=r"IndexError: tuple index out of range|InvalidCxxCompiler"):
-        attend(*roles(T).float(), score_mod=PAGE.learned(leaf))
-    trained = roles(T).requires_grad_()
-    with pytest.raises(NotImplementedError, match="does not support backward on CPU"):
-        PAGE.attend(*trained)
-    with torch.no_grad():
-        p.close(PAGE.attend(*(2 * trained)), PAGE.attend(*(2 * roles(T))))
+def test_a_tensor_that_is_read_twice_has_a_gradient_unfused_and_none_on_cuda():
+    leaf, inputs = torch.linspace(0, 1, T, dtype=torch.float64, requires_grad=True), roles(T)
+    context = PAGE.unfused(*inputs, score_mod=lambda score, b, h, q, k: score + leaf[q] + leaf[k])
+    wanted = F.scaled_dot_product_attention(*inputs, attn_mask=leaf[:, None] + leaf)
+    p.close(*(torch.autograd.grad(result.sin().sum(), leaf)[0] for result in (context, wanted)), 1e-9)
+    checked = inspect.getsource(fused_module.validate_joint_graph)
+    assert "Using multiple indexing operations on the same tensor that requires gradients" in checked
+    assert "bias1 = bias.clone()" in checked
 
 
 def test_a_tensor_of_a_mask_must_not_require_a_gradient():
     leaf = torch.ones(T, requires_grad=True)
-    block_mask = PAGE.block_mask_for(lambda b, h, query, key: leaf[key] > 0, T)
     with pytest.raises(RuntimeError, match=r"Captured buffers from mask mod that require grad are not supported\."):
-        PAGE.attend(*roles(T), block_mask=block_mask)
+        PAGE.unfused(*roles(T), block_mask=blocks(lambda b, h, query, key: leaf[key] > 0, T))
+
+
+# -- what the CPU has not ------------------------------------------------------------------------
+
+
+def test_the_fused_kernel_of_the_cpu_trains_no_table_and_gives_no_log_sum_exp():
+    attend, leaf = torch.compile(PAGE.flex_attention), torch.ones(2, 4, requires_grad=True)
+    with pytest.raises(RuntimeError, match=r"IndexError: tuple index out of range|InvalidCxxCompiler"):
+        attend(*roles(T).float(), score_mod=PAGE.learned(leaf))
+    with pytest.raises(RuntimeError, match="on CPU only supports inference and `return_lse` is not"):
+        attend(*roles(T).float(), return_aux=AuxRequest(lse=True))
+
+
+def test_queries_that_require_a_gradient_are_refused_even_where_none_is_recorded():
+    trained = roles(T).requires_grad_()
+    with torch.no_grad():
+        p.close(PAGE.unfused(*(2 * trained)), PAGE.unfused(*(2 * roles(T))))
+        with pytest.raises(NotImplementedError, match="does not support backward on CPU"):
+            PAGE.unfused(*(part.requires_grad_() for part in roles(T)))
+
+
+def test_there_is_no_dropout_and_no_draw_in_either_function():
+    with pytest.raises(ValueError, match=r"^`flex_attention` does not support `dropout`"):
+        flex_attention_forward(None, *roles(T), attention_mask=None, dropout=0.1)
+    with pytest.raises(RuntimeError, match="vmap: called random operation while in randomness error mode"):
+        PAGE.unfused(*roles(T), score_mod=lambda score, b, h, q, k: score * torch.rand_like(score))
+    assert "dropout" not in str(inspect.signature(PAGE.flex_attention))
 
 
 # -- memory, errors ------------------------------------------------------------------------------
@@ -272,35 +288,29 @@ def test_the_flag_compile_is_deprecated_and_compiles_the_whole_function(monkeypa
     compiled = []
     monkeypatch.setattr(torch, "compile", lambda function: compiled.append(function) or function)
     with pytest.warns(DeprecationWarning, match="^_compile flag on create_block_mask was originally added"):
-        PAGE.create_block_mask(PAGE.causal, None, None, T, T, "cpu", _compile=True)
+        blocks(PAGE.causal, T, _compile=True)
     assert compiled == [PAGE.create_block_mask]
 
 
 def test_the_errors_that_the_page_names():
-    block_mask = PAGE.block_mask_for(PAGE.causal, T)
+    block_mask = blocks(PAGE.causal, T)
     queries, keys, values = roles(T)
-    for error, message, call in (
-        (NotImplementedError, "NYI: query, key, and value must be 4D tensors", lambda: PAGE.attend(*roles(T)[:, 0])),
-        (
-            ValueError,
-            "Expect query and key/value to have the same number of heads",
-            lambda: PAGE.attend(queries, keys[:, :1], values[:, :1]),
-        ),
-        (
-            RuntimeError,
-            "Expect q/k/v and block_mask to be on the same device",
-            lambda: PAGE.attend(*roles(T), block_mask=block_mask.to("meta")),
-        ),
-        (
-            RuntimeError,
-            "Cannot use mask_mod from a sliced BlockMask",
-            lambda: PAGE.attend(*roles(T), block_mask=block_mask[:, :, 0]),
-        ),
+    for error, message, inputs, mask in (
+        (NotImplementedError, "NYI: query, key, and value must be 4D tensors", roles(T)[:, 0], None),
+        (ValueError, "Expect query and key/value to have the same number", (queries, keys[:, :1], values[:, :1]), None),
+        (RuntimeError, "Expect q/k/v and block_mask to be on the same device", roles(T), block_mask.to("meta")),
+        (RuntimeError, "Cannot use mask_mod from a sliced BlockMask", roles(T), block_mask[:, :, 0]),
     ):
         with pytest.raises(error, match=message):
-            call()
-    grouped = PAGE.attend(queries, keys[:, :1], values[:, :1], enable_gqa=True)
-    p.close(grouped, PAGE.attend(queries, keys[:, [0, 0]], values[:, [0, 0]]))
+            PAGE.unfused(*inputs, block_mask=mask)
+    grouped = PAGE.unfused(queries, keys[:, :1], values[:, :1], enable_gqa=True)
+    p.close(grouped, PAGE.unfused(queries, keys[:, [0, 0]], values[:, [0, 0]]))
+
+
+def test_a_causal_mask_may_be_cut():
+    inputs = roles(130)
+    cut, rebuilt = blocks(PAGE.causal, 512)._adjust(130, 130), blocks(PAGE.causal, 130)
+    assert torch.equal(*(PAGE.unfused(*inputs, block_mask=mask) for mask in (cut, rebuilt)))
 
 
 # -- compilations --------------------------------------------------------------------------------
@@ -316,25 +326,39 @@ def test_the_errors_that_the_page_names():
         (True, (640, 200), 1),
     ],
 )
-def test_how_often_it_compiles(dynamic, lengths, compilations):
+def test_how_often_it_compiles_for_lengths(dynamic, lengths, compilations):
     graphs, count = counting()
     attend = torch.compile(PAGE.flex_attention, backend=count, dynamic=dynamic)
     for length in lengths:
-        attend(*roles(length), block_mask=PAGE.block_mask_for(PAGE.causal, length))
+        attend(*roles(length), block_mask=blocks(PAGE.causal, length))
     assert len(graphs) == compilations
 
 
-def attend_with_ten_rules(graph_counter, **options):
+def test_another_batch_size_compiles_once_more_and_a_tensor_with_other_numbers_not():
+    graphs, count = counting()
+    attend = torch.compile(PAGE.flex_attention, backend=count)
+    for B, compilations in ((2, 1), (2, 1), (3, 2), (4, 2)):
+        is_real = torch.rand(B, T) < 0.8
+        attend(*roles(T, B=B), block_mask=blocks(PAGE.padding(is_real), T, B=B))
+        assert len(graphs) == compilations
+    for make in (PAGE.window, CAUSAL_FROM):
+        torch.compiler.reset()
+        graphs.clear()
+        for number in range(1, 6):
+            attend(*roles(T), block_mask=blocks(make(torch.tensor(number)), T))
+        assert len(graphs) == 1
+
+
+def attend_with_ten_rules(backend, **options):
     for width in range(10):
         names = {}
         exec(f"def rule(b, h, query, key): return query - key < {width} + 1", names)
-        attend = torch.compile(PAGE.flex_attention, backend=graph_counter, **options)
-        attend(*roles(T), block_mask=PAGE.block_mask_for(names["rule"], T))
+        attend = torch.compile(PAGE.flex_attention, backend=backend, **options)
+        attend(*roles(T), block_mask=blocks(names["rule"], T))
 
 
-def test_after_eight_rules_nothing_is_compiled_and_the_warning_comes_once():
+def test_after_eight_rules_it_warns_once_and_with_a_full_graph_raises():
     graphs, count = counting()
-    assert torch._dynamo.config._config["recompile_limit"].default == 8
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         attend_with_ten_rules(count)
@@ -342,24 +366,17 @@ def test_after_eight_rules_nothing_is_compiled_and_the_warning_comes_once():
     assert [str(warning.message).partition(" - ")[0] for warning in said] == [
         "flex_attention called without torch.compile()"
     ]
-
-
-def test_with_a_full_graph_the_limit_is_an_error():
+    torch.compiler.reset()
     with pytest.raises(torch._dynamo.exc.FailOnRecompileLimitHit):
         attend_with_ten_rules("eager", fullgraph=True)
 
 
-def test_a_higher_limit_compiles_every_rule_and_a_tensor_needs_one():
+@pytest.mark.parametrize("options", [{"recompile_limit": 32}, {"isolate_recompiles": True}], ids=str)
+def test_a_limit_of_its_own_compiles_every_rule_and_leaves_that_of_the_process(options):
     graphs, count = counting()
-    with torch._dynamo.config.patch(recompile_limit=32):
-        attend_with_ten_rules(count)
+    attend_with_ten_rules(count, **options)
     assert len(graphs) == 10
-    torch.compiler.reset()
-    graphs.clear()
-    for width in range(1, 11):
-        attend = torch.compile(PAGE.flex_attention, backend=count)
-        attend(*roles(T), block_mask=PAGE.block_mask_for(PAGE.window(torch.tensor(width)), T))
-    assert len(graphs) == 1
+    assert torch._dynamo.config.recompile_limit == 8
 
 
 # -- changes of the page's code that need no test, and of the solution that are as good ------------

@@ -14,7 +14,7 @@ const patterns = {
 
 customElements.define("mask-painter", class extends Painter {
   start() {
-    this.reasons = JSON.parse(this.dataset.reasons)
+    this.masks = JSON.parse(this.dataset.masks)
     super.start()
   }
 
@@ -61,18 +61,18 @@ customElements.define("mask-painter", class extends Painter {
     this.said = empty.length ? `${said} ${filled(given, { call, weight })}` : said
   }
 
-  // The code of a mask that is True where a key is hidden.
+  // The code of a mask, in the form in which the call takes it.
   code({ pattern, size, documents, pads, side, cells }) {
+    const { before, between, all, reasons, hidden, painted } = this.masks[this.library.dataset.mask]
     if (pattern === "hand") {
-      const hidden = bits(cells).map(bit => Number(!bit))
-      const rows = places.map(i => `    [${hidden.slice(T * i, T * i + T).join(", ")}],\n`)
-      return `masked = torch.tensor([\n${rows.join("")}]).bool()`
+      const entries = bits(cells).map(bit => hidden ^ bit)
+      const rows = places.map(i => `    [${entries.slice(T * i, T * i + T).join(", ")}],\n`)
+      return filled(painted, { rows: rows.join("") })
     }
     const values = { size, pads, share: T / documents }
     const chosen = [pattern, ...documents > 1 ? ["documents"] : [], ...pads > 0 ? [side] : []]
-    const lines = chosen.flatMap(name => this.reasons[name] ?? []).map(line => filled(line, values))
-    const first = "places = torch.arange(T)\nmasked = torch.zeros(T, T, dtype=torch.bool)"
-    return [first, ...lines.map(line => `masked = masked | (${line})`)].join("\n")
+    const parts = chosen.flatMap(name => reasons[name] ?? []).map(part => filled(part, values))
+    return before + (parts.join(between) || all)
   }
 })
 
