@@ -63,11 +63,11 @@ def painted(state: State) -> Numbers:
     library = libraries[state["library"]]
     head, mask = head_of(library), masking(state)
     names = run(head + mask)
-    masked = names["masked"]
+    visible = names["visible"]
     weights, output = attend(library, names)
     code = f"{head}{mask}\n{library['code']}\nprint(context)"
     case = {"state": state, "code": code, "sums": numbers(weights.sum(dim=-1))}
-    return case | {"visible": (~masked).int().tolist(), "weights": numbers(weights), "output": numbers(output)}
+    return case | {"visible": visible.int().tolist(), "weights": numbers(weights), "output": numbers(output)}
 
 
 def head_of(library: Mapping[str, Any]) -> str:
@@ -92,17 +92,17 @@ def attend(library: Mapping[str, Any], names: Numbers) -> tuple[torch.Tensor, to
 
 
 def masking(state: State) -> str:
-    """The code of a mask that is True where a key is hidden."""
+    """The code of a mask that is True where a query sees a key."""
     if state["pattern"] == "hand":
-        rows = "".join(f"    {[1 - bit for bit in row]},\n" for row in bits(state["cells"]))
-        return f"masked = torch.tensor([\n{rows}]).bool()"
+        rows = "".join(f"    {row},\n" for row in bits(state["cells"]))
+        return f"visible = torch.tensor([\n{rows}]).bool()"
     chosen = [state["pattern"], *(["documents"] if state["documents"] != "1" else [])]
     chosen += [state["side"]] if state["pads"] != "0" else []
     values = {**state, "share": len(tokens()) // int(state["documents"])}
     reasons = settings("mask-painter")["reasons"]
     lines = [line.format(**values) for name in chosen for line in reasons.get(name, [])]
-    first = "places = torch.arange(T)\nmasked = torch.zeros(T, T, dtype=torch.bool)"
-    return "\n".join([first, *(f"masked = masked | ({line})" for line in lines)])
+    first = "places = torch.arange(T)\nvisible = torch.ones(T, T, dtype=torch.bool)"
+    return "\n".join([first, *(f"visible = visible & ({line})" for line in lines)])
 
 
 def bits(cells: str) -> list[list[int]]:

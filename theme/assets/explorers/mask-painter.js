@@ -61,18 +61,18 @@ customElements.define("mask-painter", class extends Painter {
     this.said = empty.length ? `${said} ${filled(given, { call, weight })}` : said
   }
 
-  // The code of a mask that is True where a key is hidden.
+  // The code of a mask that is True where a query sees a key.
   code({ pattern, size, documents, pads, side, cells }) {
     if (pattern === "hand") {
-      const hidden = bits(cells).map(bit => Number(!bit))
-      const rows = places.map(i => `    [${hidden.slice(T * i, T * i + T).join(", ")}],\n`)
-      return `masked = torch.tensor([\n${rows.join("")}]).bool()`
+      const seen = bits(cells).map(Number)
+      const rows = places.map(i => `    [${seen.slice(T * i, T * i + T).join(", ")}],\n`)
+      return `visible = torch.tensor([\n${rows.join("")}]).bool()`
     }
     const values = { size, pads, share: T / documents }
     const chosen = [pattern, ...documents > 1 ? ["documents"] : [], ...pads > 0 ? [side] : []]
     const lines = chosen.flatMap(name => this.reasons[name] ?? []).map(line => filled(line, values))
-    const first = "places = torch.arange(T)\nmasked = torch.zeros(T, T, dtype=torch.bool)"
-    return [first, ...lines.map(line => `masked = masked | (${line})`)].join("\n")
+    const first = "places = torch.arange(T)\nvisible = torch.ones(T, T, dtype=torch.bool)"
+    return [first, ...lines.map(line => `visible = visible & (${line})`)].join("\n")
   }
 })
 
