@@ -26,7 +26,7 @@ SPELLED = {  # what stands for a visible key, and for a hidden one
     "floats": (1.0, 0.0),
     "added": (0.0, -math.inf),
 }
-TAKES = {"masked_fill": "ignore", "mha_attn": "ignore", "mha_padding": "ignore", "sdpa": "attend", "hf_2d": "ints"}
+TAKES = {"by_fill": "ignore", "mha_attn": "ignore", "mha_padding": "ignore", "sdpa": "attend", "hf_2d": "ints"}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -87,7 +87,7 @@ def on():
     ("names", "rows"),
     [
         pytest.param([*TAKES], 1, id="keys"),
-        pytest.param(["masked_fill", "mha_attn", "sdpa"], None, id="pairs"),
+        pytest.param(["by_fill", "mha_attn", "sdpa"], None, id="pairs"),
     ],
 )
 def test_a_function_hides_what_is_not_visible_and_leaves_the_mask_as_it_is(on, names, rows):
