@@ -182,7 +182,7 @@ def test_a_mask_is_painted_for_a_call_copied_and_shared_by_its_address(tab):
     expect(painter.locator("tr.empty td.nil")).to_have_text(["False"] * 6 + ["0"] * 10)
     painter.get_by_role("button", name=said["copy_code"]).click()
     tab.hears(said["code_copied"])
-    assert "attn_mask=~masked" in tab.clipboard() == painter.locator("code").text_content()
+    assert "attn_mask=visible" in tab.clipboard() == painter.locator("code").text_content()
     open_again(opened)
     expect(status).to_have_text(f"{painted} {said['given'].format(call='SDPA, boolean', weight='0.0000')}")
     expect(painter).to_be_in_viewport()

@@ -194,6 +194,24 @@ def bidirectional_attention(page: Page, case: Case) -> Pair:
     return Pair(ours, theirs, [case.randn(case.B, case.T, case.H * case.D), real], ours)
 
 
+@row("masks/combining", "module", B=2, T=4, H=2, D=2)
+def padded_causal_attention(page: Page, case: Case) -> Pair:
+    """Pads on either side, and texts without a token."""
+    ours = page.PaddedCausalAttention(case.H * case.D, case.H, context_length=4).double()
+    lengths = torch.tensor([(case.seed + 2 * item) % (case.T + 1) for item in range(case.B)])
+    real = torch.arange(case.T) < lengths[:, None]
+    real = real.flip(1) if case.seed % 2 else real
+
+    def theirs(inputs: Tensor, is_real: Tensor) -> Any:
+        state = {"in_proj_weight": ours.to_qkv.weight, "out_proj.weight": ours.to_output.weight}
+        places = torch.arange(case.T)
+        allowed = (places <= places[:, None]) & is_real[:, None] | (places == places[:, None])
+        attn_mask = (~allowed).repeat_interleave(case.H, dim=0)
+        return multihead_attention(state, case.H, inputs, inputs, inputs, attn_mask=attn_mask)[0]
+
+    return Pair(ours, theirs, [case.randn(case.B, case.T, case.H * case.D), real], ours)
+
+
 def two_lengths(case: Case) -> tuple[Tensor, Tensor, Tensor]:
     """Inputs, and a memory of another length and width, with its mask."""
     memory = case.randn(case.B, case.Tk, case.H * case.D + case.wider)

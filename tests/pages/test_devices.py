@@ -25,6 +25,7 @@ NOT_HERE = {
     ("masks/transformer-layers", "equal"): "so does `copied`",
     ("cache/kv-cache", "compile"): "it counts graphs, and a decorated function makes more of them",
     ("labs/what-it-costs", "measure"): "the timer of torch makes tensors on the default device",
+    ("labs/what-it-costs", "speed"): "so does the same timer",
 }
 CELLS = [
     (page, cell.name)

@@ -65,7 +65,7 @@ def painted(state: State) -> Numbers:
     library = libraries[state["library"]]
     head, mask = head_of(library), masking(state, settings("mask-painter")["masks"][library["mask"]])
     names = run(head + mask)
-    visible = sees(names) if library["mask"] == "function" else ~names["masked"]
+    visible = sees(names) if library["mask"] == "function" else names["visible"]
     weights, output = attend(library, names)
     code = f"{head}{mask}\n{library['code']}\nprint(context)"
     case = {"state": state, "code": code, "sums": numbers(weights.sum(dim=-1))}
@@ -101,7 +101,7 @@ def sees(names: Numbers) -> torch.Tensor:
 def masking(state: State, form: Mapping[str, Any]) -> str:
     """The code of a mask, in the form in which a call takes it."""
     if state["pattern"] == "hand":
-        rows = "".join(f"    {[form['hidden'] ^ bit for bit in row]},\n" for row in bits(state["cells"]))
+        rows = "".join(f"    {row},\n" for row in bits(state["cells"]))
         return str(form["painted"].format(rows=rows))
     chosen = [state["pattern"], *(["documents"] if state["documents"] != "1" else [])]
     chosen += [state["side"]] if state["pads"] != "0" else []

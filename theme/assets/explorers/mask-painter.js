@@ -63,10 +63,10 @@ customElements.define("mask-painter", class extends Painter {
 
   // The code of a mask, in the form in which the call takes it.
   code({ pattern, size, documents, pads, side, cells }) {
-    const { before, between, all, reasons, hidden, painted } = this.masks[this.library.dataset.mask]
+    const { before, between, all, reasons, painted } = this.masks[this.library.dataset.mask]
     if (pattern === "hand") {
-      const entries = bits(cells).map(bit => hidden ^ bit)
-      const rows = places.map(i => `    [${entries.slice(T * i, T * i + T).join(", ")}],\n`)
+      const seen = bits(cells).map(Number)
+      const rows = places.map(i => `    [${seen.slice(T * i, T * i + T).join(", ")}],\n`)
       return filled(painted, { rows: rows.join("") })
     }
     const values = { size, pads, share: T / documents }
