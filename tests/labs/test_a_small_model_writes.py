@@ -86,7 +86,7 @@ def test_the_right_mask_is_back_after_the_leak():
 
 def test_two_of_the_four_heads_read_the_digit_that_an_answer_needs(monkeypatch):
     """So says the page foundations/many-heads."""
-    asked, fused, removed, seen = LEAK.asked, F.scaled_dot_product_attention, [], []
+    asked, fused, removed, seen = leak().asked, F.scaled_dot_product_attention, [], []
 
     def watched(queries, keys, values, **options):
         repeated = keys.repeat_interleave(queries.shape[1] // keys.shape[1], dim=1)
@@ -98,7 +98,7 @@ def test_two_of_the_four_heads_read_the_digit_that_an_answer_needs(monkeypatch):
 
     def share_of_right_digits(*heads):
         removed[:] = heads
-        logits = LEAK.model(asked[:, :-1])
+        logits = leak().model(asked[:, :-1])
         return (logits[:, 7:13].argmax(dim=-1) == asked[:, 8:14]).double().mean()
 
     monkeypatch.setattr(F, "scaled_dot_product_attention", watched)

@@ -33,7 +33,7 @@ def drawn():
         case.base = 100.0 if rope else None
         p.seed_modules(case.seed)
         options = {"head_dim": case.D if own_width else None, "base": case.base, "window": window, "bias": bias}
-        case.attention = PAGE.Attention(case.E, case.H, case.Hkv, **options).double()
+        case.attention = PAGE.Attention(case.E, case.H, num_kv_heads=case.Hkv, **options).double()
         for parameter in case.attention.parameters():
             nn.init.normal_(parameter)
         case.inputs = case.randn(case.B, case.T, case.E)
@@ -97,7 +97,7 @@ def test_neither_a_whole_text_nor_a_step_has_a_mask(monkeypatch):
         return sdpa(*roles, **options)
 
     monkeypatch.setattr(F, "scaled_dot_product_attention", noted)
-    attention, cache = PAGE.Attention(8, 4, 2), PAGE.Cache(6)
+    attention, cache = PAGE.Attention(8, 4, num_kv_heads=2), PAGE.Cache(6)
     for T in (5, 1):
         attention(torch.ones(3, T, 8), cache)
     assert calls == [{"enable_gqa": True, "is_causal": True}, {"enable_gqa": True}]
@@ -107,23 +107,26 @@ def test_large_scores_stay_finite():
     p.finite_rows(lambda case: case.attention(1e4 * case.inputs), drawn())
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ((10, 3), "3 heads do not divide 10"),
-        ((8, 4, 3), "3 key heads do not divide 4"),
-        ((8, 4, 8), "8 key heads do not divide 4"),
-    ],
-)
-def test_heads_that_cannot_be_shared_raise(arguments, said):
+REFUSED = {
+    "3 heads do not divide 10": {"width": 10, "num_heads": 3},
+    "num_kv_heads=3: give a divisor of 4": {"num_kv_heads": 3},
+    "num_kv_heads=8: give a divisor of 4": {"num_kv_heads": 8},
+    "num_kv_heads=0: give a divisor of 4": {"num_kv_heads": 0},
+    "num_kv_heads=-2: give a divisor of 4": {"num_kv_heads": -2},
+    "head_dim=0: give at least 1": {"head_dim": 0},
+}
+
+
+@pytest.mark.parametrize("said", REFUSED)
+def test_sizes_that_do_not_fit_raise_and_say_what_to_give(said):
     with pytest.raises(ValueError, match=f"^{said}$"):
-        PAGE.Attention(*arguments)
+        PAGE.Attention(**{"width": 8, "num_heads": 4} | REFUSED[said])
 
 
-def test_the_bias_and_the_dtype_reach_every_layer():
-    layers = list(PAGE.Attention(8, 4, 2, bias=False, dtype=torch.float64).children())
-    assert [layer.bias for layer in layers] == [None] * 4
-    assert {layer.weight.dtype for layer in layers} == {torch.float64}
+def test_a_bias_is_in_every_layer_or_in_none():
+    for bias in (True, False):
+        layers = PAGE.Attention(8, 4, num_kv_heads=2, bias=bias).children()
+        assert [layer.bias is not None for layer in layers] == [bias] * 4
 
 
 class Examined(PAGE.Attention):
@@ -197,7 +200,7 @@ def test_the_probe_finds_the_tile_order(monkeypatch):
 
     monkeypatch.setattr(F, "scaled_dot_product_attention", tiled)
     said = p.run_cell(SLUG, "probe")[1]
-    assert said == "key head 0 changes [0, 2]\nkey head 1 changes [1, 3]\n"
+    assert said == "key head 0 changes query heads [0, 2]\nkey head 1 changes query heads [1, 3]\n"
 
 
 def test_weights_of_the_tile_order_are_reordered_head_by_head():
@@ -271,6 +274,33 @@ def test_greedy_text_is_that_of_transformers():
     theirs = model.generate(TOKENS[:, :4], **given)
     ours = PAGE.write(loaded(model, decoder_like()), TOKENS[:, :4], 6)
     assert torch.equal(ours, theirs)
+
+
+@torch.no_grad()
+def test_a_left_padded_prompt_writes_what_it_writes_alone_and_what_transformers_writes():
+    model = llama()
+    decoder = loaded(model, decoder_like())
+    is_real = torch.arange(9) >= torch.tensor([[0], [3], [5]])
+    ours = PAGE.write(decoder, TOKENS, 6, is_real=is_real)
+    for text, real, written in zip(TOKENS, is_real, ours):
+        assert torch.equal(PAGE.write(decoder, text[real][None], 6)[0, -6:], written[-6:])
+    given = {"max_new_tokens": 6, "do_sample": False, "eos_token_id": None, "attention_mask": is_real.long()}
+    assert torch.equal(model.generate(TOKENS, **given), ours)
+    assert not torch.equal(PAGE.write(decoder, TOKENS, 6), ours)
+
+
+@pytest.mark.parametrize(
+    ("is_real", "said"),
+    [
+        (torch.ones(3, 8) > 0, r"is_real must be boolean, with shape \(3, 9\)"),
+        (torch.ones(1, 9) > 0, r"is_real must be boolean, with shape \(3, 9\)"),
+        (torch.ones(3, 9).long(), r"is_real must be boolean, with shape \(3, 9\)"),
+        (torch.arange(9) < torch.tensor([[9], [7], [9]]), "a text ends with a pad: pad on the left"),
+    ],
+)
+def test_write_refuses_another_mask_and_a_pad_at_the_end(is_real, said):
+    with pytest.raises(ValueError, match=f"^{said}$"):
+        PAGE.write(decoder_like(), TOKENS, 2, is_real=is_real)
 
 
 def test_a_drawn_text_has_the_weights_of_the_softmax_at_that_temperature():
@@ -531,5 +561,5 @@ SURVIVORS = {
     "it has four axes, so -2 is axis 2": ["return self.norm(projected).flatten(2)"],
 }
 ACCEPTED = {
-    "keys and values have as many heads": ["(B, H, Tq, D), Hkv = (queries.shape, values.shape[1])"],
+    "keys and values have as many heads": ["Hkv = values.shape[1]"],
 }
