@@ -335,3 +335,25 @@ def converted_attention(page: Page, case: Case) -> Pair:
         return rotary(module, turned_pairs, 100.0, inputs)
 
     return Pair(ours, theirs, [case.randn(case.B, case.T, E)], module)
+
+
+@row("cache/grouped", "write", B=3, Hkv=3, groups=3, T=5, D=2)
+def grouped_attention(page: Page, case: Case) -> Pair:
+    """With and without a base, a window, a bias, and heads of a width of their own."""
+    H, D = case.Hkv * case.groups, 2 * case.D
+    E, base, window = H * D + case.seed % 2, (None, 100.0)[case.seed // 2 % 2], (None, 2)[case.seed // 4 % 2]
+    options = {"head_dim": D if E > H * D else None, "base": base, "window": window, "bias": bool(case.seed // 8 % 2)}
+    ours = page.Attention(E, H, num_kv_heads=case.Hkv, **options).double()
+    layers = ours.to_queries, ours.to_keys, ours.to_values
+    distance = torch.arange(case.T)[:, None] - torch.arange(case.T)
+    visible = (distance >= 0) & (distance < (window or case.T))
+
+    def llama(inputs: Tensor) -> Tensor:
+        queries, keys, values = (layer(inputs).unflatten(-1, (-1, D)).transpose(1, 2) for layer in layers)
+        if base:
+            positions = torch.arange(case.T)[None]
+            queries, keys = turned_halves(queries, positions, base), turned_halves(keys, positions, base)
+        keys, values = (modeling_llama.repeat_kv(role, case.groups) for role in (keys, values))
+        return ours.to_output(sdpa(queries, keys, values, visible).transpose(1, 2).flatten(2))
+
+    return Pair(ours, llama, [case.randn(case.B, case.T, E)], ours)
