@@ -157,7 +157,7 @@ FOLDED_YET = [
 ]
 BARE_YET = [
     *("foundations/causal", "masks/transformer-layers"),
-    *("cache/grouped", "practice/fused-qkv", "practice/einsum", "practice/look-inside", "practice/capstone"),
+    *("cache/grouped", "practice/fused-qkv", "practice/einsum", "practice/capstone"),
     "practice/museum",
 ]
 of_a_subject = pytest.mark.parametrize("page", [page for page in WRITTEN if not page.startswith("labs/")])
