@@ -157,8 +157,7 @@ FOLDED_YET = [
 ]
 BARE_YET = [
     *("foundations/causal", "masks/transformer-layers"),
-    *("cache/grouped", "practice/fused-qkv", "practice/einsum", "practice/capstone"),
-    "practice/museum",
+    *("cache/grouped", "practice/fused-qkv", "practice/einsum"),
 ]
 of_a_subject = pytest.mark.parametrize("page", [page for page in WRITTEN if not page.startswith("labs/")])
 
