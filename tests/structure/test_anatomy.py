@@ -156,8 +156,7 @@ FOLDED_YET = [
     *("practice/look-inside", "practice/capstone", "practice/museum"),
 ]
 BARE_YET = [
-    *("foundations/causal", "masks/transformer-layers"),
-    *("cache/grouped", "practice/fused-qkv", "practice/einsum"),
+    *("foundations/causal", "cache/grouped", "practice/fused-qkv", "practice/einsum"),
 ]
 of_a_subject = pytest.mark.parametrize("page", [page for page in WRITTEN if not page.startswith("labs/")])
 
