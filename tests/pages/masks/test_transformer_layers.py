@@ -95,14 +95,14 @@ def bart(case):
     )
     layer = (BartDecoderLayer(config, 0) if case.decoder else BartEncoderLayer(config)).double().eval()
     attentions = [(layer.self_attn, case.ours.attend)]
-    norms = [layer.self_attn_layer_norm]
+    norms = [(layer.self_attn_layer_norm, case.ours.norm_attend), (layer.final_layer_norm, case.ours.norm_feed)]
     if case.decoder:
         attentions.append((layer.encoder_attn, case.ours.read))
-        norms.append(layer.encoder_attn_layer_norm)
+        norms.append((layer.encoder_attn_layer_norm, case.ours.norm_read))
     names = {"q_proj": "to_queries", "k_proj": "to_keys", "v_proj": "to_values", "out_proj": "to_output"}
     pairs = [(getattr(a, old), getattr(b, new)) for a, b in attentions for old, new in names.items()]
     pairs += [(layer.fc1, case.ours.feed_forward[0]), (layer.fc2, case.ours.feed_forward[3])]
-    for one, other in (*pairs, *zip([*norms, layer.final_layer_norm], case.ours.norms, strict=True)):
+    for one, other in (*pairs, *norms):
         one.load_state_dict(other.state_dict())
     visible, read = case.visible
     read = read.expand(-1, -1, case.Tq, -1)
@@ -148,6 +148,19 @@ def test_a_width_that_the_heads_cannot_share_and_a_mask_without_four_axes_are_er
             PAGE.Attention(12, 2)(PAGE.source, PAGE.source, torch.ones(shape, dtype=torch.bool))
     with pytest.raises(RuntimeError):
         PAGE.Attention(12, 2)(PAGE.source, PAGE.source, torch.ones(3, 1, 1, 4, dtype=torch.bool))
+
+
+def test_a_memory_that_nobody_reads_and_one_that_is_missing_are_errors():
+    encoder, decoder = (PAGE.Layer(12, 2, 24, decoder, False, 0.0) for decoder in (False, True))
+    visible = torch.ones(3, 1, 1, 5, dtype=torch.bool)
+    for given in ({"memory": PAGE.source}, {"memory_visible": visible}):
+        with pytest.raises(ValueError, match=r"^an encoder layer takes no memory$"):
+            encoder(PAGE.target, **given)
+    for given in ({}, {"memory_visible": visible}):
+        with pytest.raises(ValueError, match=r"^a decoder layer needs a memory$"):
+            decoder(PAGE.target, **given)
+    assert encoder(PAGE.target).shape == decoder(PAGE.target, memory=PAGE.source).shape == PAGE.target.shape
+    assert len(list(encoder.parameters())) == 16
 
 
 @pytest.mark.parametrize(

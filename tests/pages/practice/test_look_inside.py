@@ -2,7 +2,9 @@
 
 import copy
 import inspect
+import json
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -118,6 +120,36 @@ def test_the_hook_catches_what_the_layer_is_given_by_name():
     assert torch.equal(PAGE.inputs_of(layer, Caller(), tokens=inputs), inputs)
 
 
+def test_keywords_in_any_order_give_the_argument_that_forward_names_first():
+    class Layer(nn.Module):
+        def forward(self, hidden, mask=None):
+            return hidden
+
+    class Caller(nn.Module):
+        def forward(self, tokens):
+            return layer(mask=torch.zeros(3), hidden=tokens)
+
+    layer, inputs = Layer(), torch.randn(1, 4, 6)
+    assert torch.equal(PAGE.inputs_of(layer, Caller(), inputs), inputs)
+
+
+def test_a_layer_that_is_not_called_or_is_given_no_tensor_first_is_refused():
+    class Chosen(nn.Module):
+        def forward(self, number, inputs):
+            return inputs
+
+    class Caller(nn.Module):
+        def forward(self, tokens):
+            return chosen(3, tokens)
+
+    chosen, inputs = Chosen(), torch.randn(1, 4, 6)
+    with pytest.raises(ValueError, match=r"^the model does not call this layer$"):
+        PAGE.inputs_of(nn.Identity(), Caller(), inputs)
+    with pytest.raises(ValueError, match=r"^no tensor: the int 3$"):
+        PAGE.inputs_of(chosen, Caller(), inputs)
+    assert not chosen._forward_pre_hooks
+
+
 def test_what_the_hook_has_caught_stays_when_the_model_writes_in_place():
     inputs = torch.ones(1, 2, 6)
     model = nn.Sequential(nn.Identity(), nn.ReLU(inplace=True))
@@ -159,9 +191,9 @@ def test_an_error_leaves_no_hook_behind(monkeypatch):
         made.append(model)
         raise ZeroDivisionError
 
-    model = PAGE.train(steps=0)
+    model, tokens = PAGE.train(steps=0), torch.zeros(1, 7, dtype=torch.long)
     monkeypatch.setattr(PAGE.Model, "forward", fail)
-    for call in (lambda: PAGE.train(steps=1), lambda: PAGE.accuracy(model, None, None, without=(0, 1))):
+    for call in (lambda: PAGE.train(steps=1), lambda: PAGE.accuracy(model, tokens, None, without=(0, 1))):
         with pytest.raises(ZeroDivisionError):
             call()
         assert not made.pop().layers[1].to_output._forward_pre_hooks
@@ -218,6 +250,45 @@ def test_a_causal_call_heeds_its_mask():
     both = mask.masked_fill(torch.ones(4, 4, dtype=torch.bool).triu(1), -torch.inf)
     weights = PAGE.weights_of_call((*roles, mask, 0.0, True), {})
     torch.testing.assert_close(weights, PAGE.weights_of_call((*roles, both), {}))
+
+
+@pytest.mark.parametrize("kind", [torch.bool, torch.float32])
+def test_a_row_without_a_key_has_weights_of_0_as_in_sdpa(kind):
+    roles, visible = torch.randn(3, 2, 3, 4, 5), torch.ones(2, 1, 4, 4, dtype=torch.bool).tril()
+    visible[1, :, :3, :3] = False
+    mask = visible if kind is torch.bool else torch.zeros(2, 1, 4, 4).masked_fill(~visible, -torch.inf)
+    for causal in (False, True):
+        weights = PAGE.weights_of_call((*roles, mask), {"is_causal": causal})
+        torch.testing.assert_close(weights @ roles[2], F.scaled_dot_product_attention(*roles, mask))
+        assert (weights[1, :, :3] == 0).all()
+    assert PAGE.weights_of_call((*roles * torch.nan, mask), {})[0].isnan().all()
+
+
+def test_a_call_without_an_axis_of_heads_is_refused():
+    roles = torch.randn(3, 2, 4, 5)
+    for given in (roles, (roles[0, None], *roles[1:]), (roles[0], *roles[1:, None])):
+        with pytest.raises(ValueError, match=r"^3 axes, and not 4: \(B, H, T, D\)$"):
+            PAGE.weights_of_call(given, {})
+    weights = PAGE.weights_of_call(roles[:, :, None], {})[:, 0]
+    torch.testing.assert_close(weights @ roles[2], F.scaled_dot_product_attention(*roles))
+
+
+def test_a_recorded_call_keeps_no_graph():
+    roles, bias = torch.randn(3, 1, 2, 4, 3, requires_grad=True), torch.zeros(4, 4, requires_grad=True)
+    kept = PAGE.record_sdpa(lambda: F.scaled_dot_product_attention(*roles.exp(), attn_mask=bias.exp()))
+    given, named = kept[0]
+    tensors = [*given, *named.values()]
+    assert [tensor.requires_grad for tensor in tensors] == [False] * 4
+    torch.testing.assert_close(torch.stack(given), roles.detach().exp())
+    assert named["attn_mask"].equal(torch.ones(4, 4))
+
+
+def test_the_recorder_leaves_the_gradients_of_the_model():
+    roles = torch.randn(3, 1, 2, 4, 3, requires_grad=True)
+    (found,) = torch.autograd.grad(F.scaled_dot_product_attention(*roles).sum(), roles)
+    results = []
+    PAGE.record_sdpa(lambda: results.append(F.scaled_dot_product_attention(*roles)))
+    torch.testing.assert_close(torch.autograd.grad(results[0].sum(), roles)[0], found)
 
 
 @pytest.mark.parametrize("shape", [(4,), (1, 4), (2, 1, 1, 4), (3, 1, 4), (4, 1)])
@@ -313,6 +384,25 @@ def test_peak_counts_what_is_held_at_once():
             torch.ones(1000, 1000)
 
     assert 4e6 <= PAGE.peak(call) < 5e6
+    assert PAGE.peak(lambda: None) == 0
+    held = [torch.ones(1000)]
+    assert PAGE.peak(held.clear) == 0
+
+
+def test_peak_adds_up_no_bytes_of_two_devices(monkeypatch):
+    """Ours moves 5, 7 and -5 bytes on one device, 9 on another and 6 on a third; in the file they lie in any order."""
+    moves = [(4, 1, 0, -5), (1, 1, 0, 5), (2, 0, -1, 9), (3, 1, 0, 7), (2, 1, 1, 6)]
+    keys = "Device Type", "Device Id", "Bytes"
+    events = [{"name": "[memory]", "ts": ts, "args": dict(zip(keys, facts))} for ts, *facts in moves]
+
+    class Run:
+        __enter__ = __exit__ = lambda self, *_: self if not _ else None
+
+        def export_chrome_trace(self, path):
+            Path(path).write_text(json.dumps({"traceEvents": [{"name": "aten::empty"}, *events]}))
+
+    monkeypatch.setitem(PAGE.peak.__globals__, "profile", lambda profile_memory: Run())
+    assert PAGE.peak(lambda: None) == 12
 
 
 def test_the_wrong_place_takes_numbers_from_every_head_and_leaves_most_of_the_one():
@@ -590,19 +680,15 @@ class TestExercise(Exercise):
 SURVIVORS = {
     "`promote_types` gives the same for either order": ["wide = torch.promote_types(torch.float32, keys.dtype)"],
     "the events of one thread are listed in order; those of several need not be, and the tests have one": [
-        "# moves.sort(key=lambda move: move.start_ns())",
+        "# moves.sort(key=lambda move: move['ts'])",
         "moves",
     ],
     "`argsort` takes the last axis by default, which is axis 1": [
         "names = torch.rand(count, 6).argsort()[:, :3]",
         "foods = torch.rand(count, 6).argsort()[:, :3] + 6",
     ],
-    "the logits of the last token have two axes, so the last one is axis 1": [
-        "guesses = model(tokens)[:, -1].argmax(dim=1)"
-    ],
+    "the logits of the last token have two axes, so the last one is axis 1": ["guesses = logits[:, -1].argmax(dim=1)"],
     "a tensor of one number compares and prints like the number": ["return (guesses == answers).double().mean()"],
-    "needed for a model in float64: the cell `tokens` stops without it": [
-        "flow = (weights.mean(dim=1) + itself) / 2 @ flow"
-    ],
-    "queries and keys have one dtype, which SDPA asks for": ["return torch.softmax(scores, dim=-1).to(keys.dtype)"],
+    "needed for a model in float64: the cell `tokens` stops without it": ["weights = weights_of(layer, inputs)"],
+    "queries and keys have one dtype, which SDPA asks for": ["return weights.to(keys.dtype)"],
 }
