@@ -154,7 +154,7 @@ def test_on_paper_nothing_reaches_beyond_the_margins_and_79_columns_of_code_fit(
     visit.page.set_viewport_size(A4)
     visit.page.emulate_media(media="print")
     assert visit.page.evaluate(TOO_WIDE) == []
-    code = visit.page.locator("article pre > code").first
+    code = visit.page.locator(f"{CODE} pre > code").first
     code.evaluate("code => { code.textContent = 'x'.repeat(79); code.style.whiteSpace = 'pre' }")
     assert code.evaluate("code => code.scrollWidth <= code.clientWidth")
 

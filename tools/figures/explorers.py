@@ -106,8 +106,8 @@ def masking(state: State, form: Mapping[str, Any]) -> str:
     chosen = [state["pattern"], *(["documents"] if state["documents"] != "1" else [])]
     chosen += [state["side"]] if state["pads"] != "0" else []
     values = {**state, "share": len(tokens()) // int(state["documents"])}
-    parts = [part.format(**values) for name in chosen for part in form["reasons"].get(name, [])]
-    return str(form["before"] + (form["between"].join(parts) or form["all"]))
+    lines = [line.format(**values) for name in chosen for line in form["reasons"].get(name, [])]
+    return "".join([form["before"], *lines, form["after"]])
 
 
 def bits(cells: str) -> list[list[int]]:

@@ -63,7 +63,7 @@ customElements.define("mask-painter", class extends Painter {
 
   // The code of a mask, in the form in which the call takes it.
   code({ pattern, size, documents, pads, side, cells }) {
-    const { before, between, all, reasons, painted } = this.masks[this.library.dataset.mask]
+    const { before, after, reasons, painted } = this.masks[this.library.dataset.mask]
     if (pattern === "hand") {
       const seen = bits(cells).map(Number)
       const rows = places.map(i => `    [${seen.slice(T * i, T * i + T).join(", ")}],\n`)
@@ -71,8 +71,8 @@ customElements.define("mask-painter", class extends Painter {
     }
     const values = { size, pads, share: T / documents }
     const chosen = [pattern, ...documents > 1 ? ["documents"] : [], ...pads > 0 ? [side] : []]
-    const parts = chosen.flatMap(name => reasons[name] ?? []).map(part => filled(part, values))
-    return before + (parts.join(between) || all)
+    const lines = chosen.flatMap(name => reasons[name] ?? []).map(line => filled(line, values))
+    return before + lines.join("") + after
   }
 })
 
