@@ -316,7 +316,7 @@ def test_long_lines_are_wrapped_by_a_button_which_every_page_remembers(phone):
     assert matrix.evaluate("code => getComputedStyle(code).whiteSpace") == "pre"
     assert matrix.evaluate(SAYS_MORE)
     matrix.evaluate("code => code.scrollTo(code.scrollWidth, 0)")
-    opened.wait_for_function("more => !eval(more)(document.querySelector('article .output code.named'))", arg=SAYS_MORE)
+    opened.wait_for_function(f"() => !({SAYS_MORE})(document.querySelector('article .output code.named'))")
     [number] = [number for number, cell in enumerate(page.cells) if cell.name == "module"]
     assert phone.copy(number) == program(page.cells, page.cells[number])
     opened = phone.open("masks/padding/")

@@ -74,7 +74,7 @@ def with_cells(pages: Iterable[SitePage]) -> dict[str, Any]:
 def counted(pages: Collection[SitePage], languages: int, words: Mapping[str, Any]) -> list[list[str]]:
     """For each promise of the first page the sentences that say what was counted for it."""
     cells = [cell for page in pages for cell in page.own_cells]
-    written = dict.fromkeys(cells)  # a page may show the cells of another
+    written = {(cell.path, cell.name): cell for cell in cells}.values()  # a page may show the cells of another
     verified = Counter[str]()
     for page in pages:
         verified.update({device: badge["verified"] for device, badge in page.badges.items()})
