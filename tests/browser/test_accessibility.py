@@ -31,6 +31,7 @@ def faults(opened, options=FAULTS, context=None):
     ("part", "page"), [*((None, page) for page in site.in_turn(KINDS)), *EXPLORERS.items()], ids=str
 )
 def test_axe_finds_nothing_in_light_and_dark(tab, part, page):
+    tab.page.emulate_media(reduced_motion="reduce")  # what fades in has too little contrast for a moment
     opened = tab.open(page.path)
     tab.unfold()
     assert faults(opened, FAULTS, part) == []
