@@ -1,6 +1,7 @@
 """What a page prints, it prints after the definitions of a page that builds on it: people keep one notebook open."""
 
 import ast
+import functools
 import re
 from dataclasses import replace
 
@@ -23,6 +24,7 @@ OTHERS_YET = [
 ]
 
 
+@functools.cache
 def definitions(page):
     """The functions and classes that the shared cells of a page define, by name, but for those of its checks."""
     shared = [cell for cell in read_cells(p.ROOT / f"snippets/{page}.md") if cell.shared]
