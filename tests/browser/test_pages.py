@@ -207,7 +207,7 @@ def test_a_next_page_takes_itself_alone_but_for_the_first_explorer_of_a_kind(new
     for page in site.TURNS_WITH_CELLS[::3]:
         before = len(newcomer.server.visits)
         newcomer.open(page.path)
-        # The browser fetches the icon once, when it likes: no event of the newcomer says when.
+        # The browser fetches the icon once, when it likes: no event of the tab says when.
         answers = [visit.path for visit in newcomer.server.visits[before:] if not visit.path.endswith("/favicon.svg")]
         explorers += [path for path in answers if "/assets/explorers/" in path]
         assert {path for path in answers if path not in explorers} <= {site.PREFIX + page.path}
