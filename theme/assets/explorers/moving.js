@@ -5,7 +5,7 @@
 "use strict"; {
 
 const SWIPE = 40 // pixels; a shorter one is a tap
-const BEAT = 2500 // milliseconds from one frame to the next, unless the figure says another
+const BEAT = 2500 // milliseconds of a frame, unless the figure says another; a long sentence has more of them
 
 globalThis.Moving = class extends Explorer {
   start() {
@@ -15,6 +15,9 @@ globalThis.Moving = class extends Explorer {
     this.slider = this.form.elements.frame
     this.player = this.querySelector("[data-play]")
     this.sentences = [...this.querySelectorAll(".steps > li")]
+    const lengths = this.sentences.map(sentence => sentence.textContent.length)
+    const mean = lengths.reduce((sum, length) => sum + length) / lengths.length
+    this.paces = lengths.map(length => length / mean)
     this.parts = [...this.querySelectorAll("[data-in], [data-lit]")]
     this.player.addEventListener("click", () => this.timer ? this.rest() : this.play())
     this.querySelectorAll("[data-go]").forEach(button => button.addEventListener("click", () => this.go(button.dataset.go)))
@@ -69,7 +72,7 @@ globalThis.Moving = class extends Explorer {
       if (!this.isLast) return this.beat()
       this.rest()
       this.share()
-    }, this.dataset.beat ?? BEAT)
+    }, (this.dataset.beat ?? BEAT) * this.paces[this.frame])
     this.name()
   }
 

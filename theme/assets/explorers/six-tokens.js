@@ -66,13 +66,12 @@ customElements.define("six-tokens", class extends Painter {
     this.classList.toggle("empty", !seen)
     this.tokens.forEach((token, j) => token.classList.toggle("nil", !visible[chosen][j]))
     this.draw(chosen, row.map(weight => weight || 0))
-    const largest = Math.max(...weights.flat().filter(Number.isFinite))
     this.rows.forEach((row, i) => row.classList.toggle("query", i === chosen))
     this.boxes.forEach((box, place) => {
       const weight = weights.flat()[place]
       box.checked = visible.flat()[place]
       box.nextElementSibling.textContent = Number.isNaN(weight) ? "nan" : ""
-      box.closest("td").className = tone(weight, largest)
+      box.closest("td").className = tone(weight, 1)
     })
     const { says, empty } = this.status.dataset
     const most = Math.max(...row)
