@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import torch
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tools.cells.compare import forget_device
 from tools.cells.execute import run
@@ -212,3 +213,22 @@ def catches(holds, *code):
     except CAUGHT:
         return True
     return False
+
+
+class Operators(TorchDispatchMode):
+    """Notes the names of the operators that run inside."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = set()
+
+    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+        self.names.add(operator.overloadpacket.__name__)
+        return operator(*args, **(kwargs or {}))
+
+
+def operators_of(call):
+    """The names of the operators that a call runs."""
+    with Operators() as seen:
+        call()
+    return seen.names
