@@ -9,7 +9,7 @@ from tools.cells.source import read_cells
 
 CALL = "scaled_dot_product_attention"
 FEWER = {  # cells that show what happens with fewer, as (page, cell)
-    *(("kernels/which-kernel", cell) for cell in ("see", "kept", "exercise", "solution")),
+    *(("kernels/which-kernel", cell) for cell in ("node", "kept", "exercise", "solution")),
 }
 CALLERS = [
     (page, cell.name)

@@ -20,7 +20,19 @@ TABLE = ROOT / "languages/pictures.csv"
 WORDS = words_of_pictures(TABLE, "en")
 # A fixed phrase, too.
 SAME_IN_EXPLORERS = {
-    "it": {"attend", "bug", "comma", "ignore", "kv_prefill", "layout", "padded", "query", "shape", "window"}
+    "it": {
+        "attend",
+        "bug",
+        "comma",
+        "ignore",
+        "kv_prefill",
+        "layout",
+        "padded",
+        "pick_kernel",
+        "query",
+        "shape",
+        "window",
+    }
 }
 SAME_IN_PICTURES = {
     "it": {"decoder", "encoder", "query", "layer 1", "layer 2", "loss", "output", *(f"token {n}" for n in range(4))}
