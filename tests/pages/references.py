@@ -108,6 +108,46 @@ def self_attend(page: Page, case: Case) -> Pair:
     return Pair(page.self_attend, theirs, [case.randn(case.T, case.E), *matrices])
 
 
+@row("foundations/one-head", "function", B=3, T=6, E=4, D=5)
+def one_head(page: Page, case: Case) -> Pair:
+    def theirs(inputs: Tensor, *matrices: Tensor) -> Tensor:
+        return sdpa(*(inputs @ matrix for matrix in matrices))
+
+    matrices = case.randn(3, case.E, case.D).unbind()
+    return Pair(page.one_head, theirs, [case.randn(case.B, case.T, case.E), *matrices])
+
+
+@row("foundations/one-head", "v1", B=3, T=6, E=4, D=5)
+def head_of_parameters(page: Page, case: Case) -> Pair:
+    ours = page.SelfAttention_v1(case.E, case.D).double()
+
+    def theirs(inputs: Tensor) -> Tensor:
+        return sdpa(*(inputs @ matrix for matrix in (ours.W_query, ours.W_key, ours.W_value)))
+
+    return Pair(ours, theirs, [case.randn(case.B, case.T, case.E)], ours)
+
+
+def head_of_layers(kind: Callable[..., nn.Module], case: Case) -> Pair:
+    """With biases, and without."""
+    ours: Any = kind(case.E, case.D, qkv_bias=bool(case.seed % 2)).double()
+
+    def theirs(inputs: Tensor) -> Tensor:
+        layers = ours.W_query, ours.W_key, ours.W_value
+        return sdpa(*(inputs @ layer.weight.T + (0 if layer.bias is None else layer.bias) for layer in layers))
+
+    return Pair(ours, theirs, [case.randn(case.B, case.T, case.E)], ours)
+
+
+@row("foundations/one-head", "v2", B=3, T=6, E=4, D=5)
+def head_of_linear_layers(page: Page, case: Case) -> Pair:
+    return head_of_layers(page.SelfAttention_v2, case)
+
+
+@row("foundations/one-head", "in-torch", B=3, T=6, E=4, D=5)
+def fused_head(page: Page, case: Case) -> Pair:
+    return head_of_layers(page.FusedHead, case)
+
+
 @row("foundations/causal", "attend", T=6)
 def attend(page: Page, case: Case) -> Pair:
     def ours(tokens: Tensor, visible: Tensor) -> Any:
