@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
+import einops
 import torch
 from hypothesis.strategies import SearchStrategy
 from torch import Tensor, nn
@@ -218,6 +219,35 @@ def attention_of_many_heads(page: Page, case: Case) -> Pair:
         return multihead_attention(state, case.H, inputs, inputs, inputs, attn_mask=hidden)[0]
 
     return Pair(ours, theirs, [case.randn(case.B, case.T, width)], ours)
+
+
+@row("foundations/shapes", "split-heads", B=3, H=4, T=5, D=4)
+def split_and_merge(page: Page, case: Case) -> Pair:
+    def ours(projected: Tensor, context: Tensor) -> Any:
+        return page.split_heads(projected, case.H), page.merge_heads(context)
+
+    def theirs(projected: Tensor, context: Tensor) -> Any:
+        heads = einops.rearrange(projected, "b t (h d) -> b h t d", h=case.H)
+        return heads, einops.rearrange(context, "b h t d -> b t (h d)")
+
+    return Pair(
+        ours,
+        theirs,
+        [case.randn(case.B, case.T, case.H * case.D), case.randn(case.B, case.H, case.T, case.D)],
+    )
+
+
+@row("foundations/shapes", "solution", B=3, T=5, E=4, H=4, D=3)
+def attend_in_batch(page: Page, case: Case) -> Pair:
+    def ours(tokens: Tensor, matrices: Tensor, real: Tensor) -> Any:
+        return page.attend_in_batch(tokens, matrices, real, case.H)
+
+    def theirs(tokens: Tensor, matrices: Tensor, real: Tensor) -> Tensor:
+        heads = zip(*((tokens @ matrix).chunk(case.H, dim=-1) for matrix in matrices))
+        return torch.cat([sdpa(*(role[:, None] for role in head), real[:, None, None])[:, 0] for head in heads], dim=-1)
+
+    matrices = case.randn(3, case.E, case.H * case.D)
+    return Pair(ours, theirs, [case.randn(case.B, case.T, case.E), matrices, is_real(case, case.T)])
 
 
 @row("masks/padding", "attention", B=3, T=5, H=3, D=3)
