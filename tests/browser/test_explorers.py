@@ -25,10 +25,10 @@ PAGES = {
     "one-sentence": site.Page("it", "foundations/one-sentence"),
     "kv-grid": site.Page("zh", "cache/kv-cache"),
     "three-roles": site.Page("it", "foundations/queries-keys-values"),
+    "head-width": site.Page("it", "foundations/scale"),
 }
 OTHER_PAGES = [
     ("one-query", site.Page("en", "foundations/softmax")),
-    ("one-query", site.Page("it", "foundations/scale")),
     ("leak-meter", site.Page("en", "masks/padding")),
     ("mask-painter", site.Page("zh", "kernels/flex-attention")),
     ("shape-tracer", site.Page("en", "foundations/many-heads")),
@@ -374,6 +374,7 @@ def test_a_number_of_the_leak_meter_says_what_it_is(phone):
         ("one-sentence", "frame", "ArrowRight ArrowRight", "frame=2"),
         ("kv-grid", "mask", "ArrowDown ArrowDown", "rule=none"),
         ("three-roles", "roles_start", "ArrowDown", "start=hand"),
+        ("head-width", "head_width", "ArrowRight ArrowRight", "width=6"),
     ],
 )
 def test_a_state_is_chosen_by_keyboard_sent_as_a_link_and_undone(tab, name, label, keys, state):
@@ -462,7 +463,8 @@ def test_a_finger_drags_a_query_and_scrolls_where_nothing_can_be_dragged(phone):
 # A figure at its highest, and those of its parts that a phone shows together.
 FITTING = {
     "it/masks/combining/#mask-painter?pattern=hand&library=flex": [".controls", "[data-shows=output]"],
-    "it/foundations/scale/#one-query": ["legend", "[data-shows=summary]"],
+    "it/foundations/softmax/#one-query": ["legend", "[data-shows=summary]"],
+    "it/foundations/scale/#head-width": [".controls", "table"],
     "it/cross/cross-attention/#shape-tracer": [".bar"],
     "it/position/rope/#rope-clocks?frame=10&layout=pairs": [".controls", ".player"],
     "it/foundations/one-sentence/#one-sentence?frame=6": ["legend", ".player"],
@@ -510,6 +512,7 @@ HOSTILE = {
     "one-sentence": ["frame=10", "frame=two", "frame=<b>"],
     "kv-grid": ["frame=6", "rule=__proto__", "rule=<b>&frame=2", "rule="],
     "three-roles": ["frame=6", "start=__proto__", "end=<b>&frame=2", "end=wide&start="],
+    "head-width": ["width=9", "width=0.5", "scale=__proto__", "scale=<b>&width=2"],
 }
 
 

@@ -109,6 +109,20 @@ def self_attend(page: Page, case: Case) -> Pair:
     return Pair(page.self_attend, theirs, [case.randn(case.T, case.E), *matrices])
 
 
+@row("foundations/scale", "attend", Tq=4, Tk=5, D=6, E=3)
+def scaled_attend(page: Page, case: Case) -> Pair:
+    """By default, and with a scale, 0 among them."""
+    scale = (None, 0.0, 1.0, 0.3)[case.seed % 4]
+
+    def ours(*roles: Tensor) -> Any:
+        return page.scaled_attend(*roles, scale=scale)
+
+    def theirs(*roles: Tensor) -> Any:
+        return sdpa(*roles, scale=scale)
+
+    return Pair(ours, theirs, [case.randn(case.Tq, case.D), case.randn(case.Tk, case.D), case.randn(case.Tk, case.E)])
+
+
 @row("foundations/one-head", "function", B=3, T=6, E=4, D=5)
 def one_head(page: Page, case: Case) -> Pair:
     def theirs(inputs: Tensor, *matrices: Tensor) -> Tensor:
