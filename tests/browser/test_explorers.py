@@ -26,10 +26,10 @@ PAGES = {
     "kv-grid": site.Page("zh", "cache/kv-cache"),
     "three-roles": site.Page("it", "foundations/queries-keys-values"),
     "kernel-choice": site.Page("it", "kernels/which-kernel"),
+    "head-width": site.Page("it", "foundations/scale"),
 }
 OTHER_PAGES = [
     ("one-query", site.Page("en", "foundations/softmax")),
-    ("one-query", site.Page("it", "foundations/scale")),
     ("leak-meter", site.Page("en", "masks/padding")),
     ("mask-painter", site.Page("zh", "kernels/flex-attention")),
     ("shape-tracer", site.Page("en", "foundations/many-heads")),
@@ -376,6 +376,7 @@ def test_a_number_of_the_leak_meter_says_what_it_is(phone):
         ("kv-grid", "mask", "ArrowDown ArrowDown", "rule=none"),
         ("three-roles", "roles_start", "ArrowDown", "start=hand"),
         ("kernel-choice", "pick_axes", "ArrowDown Tab ArrowUp", "axes=3&mask=is_causal%2C+Tq+%3C+Tk"),
+        ("head-width", "head_width", "ArrowRight ArrowRight", "width=6"),
     ],
 )
 def test_a_state_is_chosen_by_keyboard_sent_as_a_link_and_undone(tab, name, label, keys, state):
@@ -464,7 +465,8 @@ def test_a_finger_drags_a_query_and_scrolls_where_nothing_can_be_dragged(phone):
 # A figure at its highest, and those of its parts that a phone shows together.
 FITTING = {
     "it/masks/combining/#mask-painter?pattern=hand&library=flex": [".controls", "[data-shows=output]"],
-    "it/foundations/scale/#one-query": ["legend", "[data-shows=summary]"],
+    "it/foundations/softmax/#one-query": ["legend", "[data-shows=summary]"],
+    "it/foundations/scale/#head-width": [".controls", "table"],
     "it/cross/cross-attention/#shape-tracer": [".bar"],
     "it/position/rope/#rope-clocks?frame=10&layout=pairs": [".controls", ".player"],
     "it/foundations/one-sentence/#one-sentence?frame=6": ["legend", ".player"],
@@ -514,6 +516,7 @@ HOSTILE = {
     "kv-grid": ["frame=6", "rule=__proto__", "rule=<b>&frame=2", "rule="],
     "three-roles": ["frame=6", "start=__proto__", "end=<b>&frame=2", "end=wide&start="],
     "kernel-choice": ["axes=5", "device=__proto__", "mask=<b>&axes=3", "dtype="],
+    "head-width": ["width=9", "width=0.5", "scale=__proto__", "scale=<b>&width=2"],
 }
 
 

@@ -1,4 +1,4 @@
-"""The shape tracer shows the lines of three pages, each with its shapes, and says what torch says."""
+"""The shape tracer shows the lines of four pages, each with its shapes, and says what torch says."""
 
 import pytest
 from playwright.sync_api import expect
@@ -9,6 +9,7 @@ from tools.figures.shape_tracer import written
 
 PAGES = {
     "shapes": "foundations/shapes",
+    "one-head": "foundations/one-head",
     "many-heads": "foundations/many-heads",
     "cross-attention": "cross/cross-attention",
 }

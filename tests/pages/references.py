@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
+import einops
 import torch
 from hypothesis.strategies import SearchStrategy
 from torch import Tensor, nn
@@ -108,6 +109,60 @@ def self_attend(page: Page, case: Case) -> Pair:
     return Pair(page.self_attend, theirs, [case.randn(case.T, case.E), *matrices])
 
 
+@row("foundations/scale", "attend", Tq=4, Tk=5, D=6, E=3)
+def scaled_attend(page: Page, case: Case) -> Pair:
+    """By default, and with a scale, 0 among them."""
+    scale = (None, 0.0, 1.0, 0.3)[case.seed % 4]
+
+    def ours(*roles: Tensor) -> Any:
+        return page.scaled_attend(*roles, scale=scale)
+
+    def theirs(*roles: Tensor) -> Any:
+        return sdpa(*roles, scale=scale)
+
+    return Pair(ours, theirs, [case.randn(case.Tq, case.D), case.randn(case.Tk, case.D), case.randn(case.Tk, case.E)])
+
+
+@row("foundations/one-head", "function", B=3, T=6, E=4, D=5)
+def one_head(page: Page, case: Case) -> Pair:
+    def theirs(inputs: Tensor, *matrices: Tensor) -> Tensor:
+        return sdpa(*(inputs @ matrix for matrix in matrices))
+
+    matrices = case.randn(3, case.E, case.D).unbind()
+    return Pair(page.one_head, theirs, [case.randn(case.B, case.T, case.E), *matrices])
+
+
+@row("foundations/one-head", "v1", B=3, T=6, E=4, D=5)
+def head_of_parameters(page: Page, case: Case) -> Pair:
+    ours = page.SelfAttention_v1(case.E, case.D).double()
+
+    def theirs(inputs: Tensor) -> Tensor:
+        return sdpa(*(inputs @ matrix for matrix in (ours.W_query, ours.W_key, ours.W_value)))
+
+    return Pair(ours, theirs, [case.randn(case.B, case.T, case.E)], ours)
+
+
+def head_of_layers(kind: Callable[..., nn.Module], case: Case) -> Pair:
+    """With biases, and without."""
+    ours: Any = kind(case.E, case.D, qkv_bias=bool(case.seed % 2)).double()
+
+    def theirs(inputs: Tensor) -> Tensor:
+        layers = ours.W_query, ours.W_key, ours.W_value
+        return sdpa(*(inputs @ layer.weight.T + (0 if layer.bias is None else layer.bias) for layer in layers))
+
+    return Pair(ours, theirs, [case.randn(case.B, case.T, case.E)], ours)
+
+
+@row("foundations/one-head", "v2", B=3, T=6, E=4, D=5)
+def head_of_linear_layers(page: Page, case: Case) -> Pair:
+    return head_of_layers(page.SelfAttention_v2, case)
+
+
+@row("foundations/one-head", "in-torch", B=3, T=6, E=4, D=5)
+def fused_head(page: Page, case: Case) -> Pair:
+    return head_of_layers(page.FusedHead, case)
+
+
 @row("foundations/causal", "attend", T=6)
 def attend(page: Page, case: Case) -> Pair:
     def ours(tokens: Tensor, visible: Tensor) -> Any:
@@ -178,6 +233,35 @@ def attention_of_many_heads(page: Page, case: Case) -> Pair:
         return multihead_attention(state, case.H, inputs, inputs, inputs, attn_mask=hidden)[0]
 
     return Pair(ours, theirs, [case.randn(case.B, case.T, width)], ours)
+
+
+@row("foundations/shapes", "split-heads", B=3, H=4, T=5, D=4)
+def split_and_merge(page: Page, case: Case) -> Pair:
+    def ours(projected: Tensor, context: Tensor) -> Any:
+        return page.split_heads(projected, case.H), page.merge_heads(context)
+
+    def theirs(projected: Tensor, context: Tensor) -> Any:
+        heads = einops.rearrange(projected, "b t (h d) -> b h t d", h=case.H)
+        return heads, einops.rearrange(context, "b h t d -> b t (h d)")
+
+    return Pair(
+        ours,
+        theirs,
+        [case.randn(case.B, case.T, case.H * case.D), case.randn(case.B, case.H, case.T, case.D)],
+    )
+
+
+@row("foundations/shapes", "solution", B=3, T=5, E=4, H=4, D=3)
+def attend_in_batch(page: Page, case: Case) -> Pair:
+    def ours(tokens: Tensor, matrices: Tensor, real: Tensor) -> Any:
+        return page.attend_in_batch(tokens, matrices, real, case.H)
+
+    def theirs(tokens: Tensor, matrices: Tensor, real: Tensor) -> Tensor:
+        heads = zip(*((tokens @ matrix).chunk(case.H, dim=-1) for matrix in matrices))
+        return torch.cat([sdpa(*(role[:, None] for role in head), real[:, None, None])[:, 0] for head in heads], dim=-1)
+
+    matrices = case.randn(3, case.E, case.H * case.D)
+    return Pair(ours, theirs, [case.randn(case.B, case.T, case.E), matrices, is_real(case, case.T)])
 
 
 @row("masks/padding", "attention", B=3, T=5, H=3, D=3)

@@ -16,6 +16,7 @@ from tools.site.explorers import drawing, show, words
 
 TRACED = [
     ("shapes", "foundations/shapes"),
+    ("one-head", "foundations/one-head"),
     ("many-heads", "foundations/many-heads"),
     ("cross-attention", "cross/cross-attention"),
 ]

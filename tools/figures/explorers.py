@@ -19,6 +19,7 @@ from torch.nn.attention.flex_attention import create_mask
 
 from tools.cells.record import write_atomically
 from tools.cells.source import read_cells, read_text
+from tools.figures.head_width import head_width
 from tools.figures.kernel_choice import kernel_choice
 from tools.figures.kv_grid import kv_grid
 from tools.figures.one_sentence import one_sentence
@@ -243,18 +244,10 @@ def in_steps(module: nn.Module, cache: Any, tokens: torch.Tensor) -> torch.Tenso
     return torch.cat([module(chunk, cache=cache)[0] for chunk in tokens.split(2, dim=1)], dim=1)
 
 
-MAKERS = [
-    mask_painter,
-    six_tokens,
-    one_query,
-    leak_meter,
-    shape_tracer,
-    rope_clocks,
-    one_sentence,
-    kv_grid,
-    three_roles,
-]
-MAKERS += [kernel_choice]
+MAKERS = (
+    *(mask_painter, six_tokens, one_query, leak_meter, shape_tracer, rope_clocks),
+    *(one_sentence, kv_grid, three_roles, kernel_choice, head_width),
+)
 EXPLORERS = {make.__name__.replace("_", "-"): make for make in MAKERS}
 
 

@@ -1,4 +1,4 @@
-"""The code of three pages, line by line, with the shapes that torch gives on the way: what the shape tracer shows.
+"""The code of four pages, line by line, with the shapes that torch gives on the way: what the shape tracer shows.
 
 A reader chooses one of some sizes and puts another line in the place of one; every such state is run here. The lines
 and the sizes stand in shape_tracer.yml.

@@ -1,7 +1,7 @@
 """The explorers: figures that a reader can change, in place of links by which a page leads to itself.
 
     [Paint a mask](combining.md#mask-painter){#mask-painter}
-    [Divide by the root of D](scale.md#one-query){#one-query state="temperature=0.5"}
+    [Which widths can the heads share?](many-heads.md#shape-tracer){#shape-tracer state="code=many-heads"}
 
 theme/explorers/<name>.html draws one from the numbers of verified/explorers/<name>.json, and
 theme/assets/explorers/<name>.js makes it live.
