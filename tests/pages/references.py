@@ -264,6 +264,20 @@ def attend_in_batch(page: Page, case: Case) -> Pair:
     return Pair(ours, theirs, [case.randn(case.B, case.T, case.E), matrices, is_real(case, case.T)])
 
 
+@row("practice/fused-qkv", "class", B=3, T=6, H=3, D=4)
+def fused_attention(page: Page, case: Case) -> Pair:
+    width, causal = case.H * case.D, case.seed % 2 == 0
+    ours = page.FusedAttention(width, case.H, causal=causal).double()
+
+    def theirs(inputs: Tensor) -> Any:
+        names = {"to_qkv.weight": "in_proj_weight", "to_qkv.bias": "in_proj_bias"}
+        state = {names.get(name, name.replace("to_output", "out_proj")): one for name, one in ours.named_parameters()}
+        hidden = torch.ones(case.T, case.T, dtype=torch.bool).triu(1) if causal else None
+        return multihead_attention(state, case.H, inputs, inputs, inputs, attn_mask=hidden)[0]
+
+    return Pair(ours, theirs, [case.randn(case.B, case.T, width)], ours)
+
+
 @row("masks/padding", "attention", B=3, T=5, H=3, D=3)
 def bidirectional_attention(page: Page, case: Case) -> Pair:
     ours = page.BidirectionalAttention(case.H * case.D, case.H).double()

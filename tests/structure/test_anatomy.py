@@ -170,9 +170,10 @@ def is_size(value):
 
 # Pages whose code is still to be rewritten; one that keeps the rule must not stand here.
 FOLDED_YET = [
-    *("practice/einsum", "practice/same-seed", "practice/look-inside", "practice/capstone", "practice/museum"),
+    *("masks/multihead-attention", "cross/alignment"),
+    *("practice/einsum", "practice/same-seed", "practice/capstone", "practice/museum"),
 ]
-BARE_YET = ["practice/fused-qkv", "practice/einsum"]
+BARE_YET = ["practice/einsum"]
 of_a_subject = pytest.mark.parametrize("page", [page for page in WRITTEN if not page.startswith("labs/")])
 
 
