@@ -310,6 +310,21 @@ def padded_causal_attention(page: Page, case: Case) -> Pair:
     return Pair(ours, theirs, [case.randn(case.B, case.T, case.H * case.D), real], ours)
 
 
+@row("masks/multihead-attention", "class", B=3, T=5, H=3, D=3)
+def plain_attention(page: Page, case: Case) -> Pair:
+    ours = page.PlainAttention(case.H * case.D, case.H).double()
+
+    def theirs(inputs: Tensor, is_real: Tensor) -> Any:
+        layers = ours.to_queries, ours.to_keys, ours.to_values
+        state = {"in_proj_weight": torch.cat([layer.weight for layer in layers])}
+        state |= {"in_proj_bias": torch.cat([layer.bias for layer in layers])}
+        state |= {"out_proj.weight": ours.to_output.weight, "out_proj.bias": ours.to_output.bias}
+        options = {"key_padding_mask": ~is_real, "average_attn_weights": False}
+        return multihead_attention(state, case.H, inputs, inputs, inputs, **options)
+
+    return Pair(ours, theirs, [case.randn(case.B, case.T, case.H * case.D), is_real(case, case.T)], ours)
+
+
 def two_lengths(case: Case) -> tuple[Tensor, Tensor, Tensor]:
     """Inputs, and a memory of another length and width, with its mask."""
     memory = case.randn(case.B, case.Tk, case.H * case.D + case.wider)
