@@ -38,7 +38,11 @@ FIXED = {  # the cell, the culprit's line, and the right one
         "return weights * kept / self.dropout @ values",
         "return weights * kept / (1 - self.dropout) @ values",
     ),
-    "flipped in place": ("visible", "masked = is_real.logical_not_()", "masked = is_real.logical_not()"),
+    "flipped in place": (
+        "visible",
+        "key_padding_mask = is_real.logical_not_()",
+        "key_padding_mask = is_real.logical_not()",
+    ),
     "open cache": ("others", "return visible.tril() if Tq == Tk else visible", "return visible.tril(Tk - Tq)"),
     "open in eval": ("visible", "if self.causal and self.training:", "if self.causal:"),
     "padding ignored": (

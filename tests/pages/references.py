@@ -346,6 +346,24 @@ def cross_attention(page: Page, case: Case) -> Pair:
     return Pair(ours, theirs, two_lengths(case), ours)
 
 
+@row("practice/capstone", "attention", B=3, H=2, Tq=4, Tk=6, D=3, wider=4)
+def unified_attention(page: Page, case: Case) -> Pair:
+    width = case.H * case.D
+    module = page.UnifiedAttention(width, case.H, memory_width=width + case.wider).double()
+
+    def ours(inputs: Tensor, memory: Tensor, is_real: Tensor) -> Any:
+        return module(inputs, memory, is_real, need_weights=True)
+
+    def theirs(inputs: Tensor, memory: Tensor, is_real: Tensor) -> Any:
+        layers = module.to_queries, module.to_keys, module.to_values
+        weights, biases = [layer.weight for layer in layers], [layer.bias for layer in layers]
+        options = {"key_padding_mask": ~is_real, "average_attn_weights": False}
+        state = three_projections(weights, biases, module.to_output)
+        return multihead_attention(state, case.H, inputs, memory, memory, **options)
+
+    return Pair(ours, theirs, two_lengths(case), module)
+
+
 @row("cross/cross-attention", "fused", B=3, H=2, Tq=4, Tk=6, D=3, wider=4)
 def fused_cross_attention(page: Page, case: Case) -> Pair:
     width = case.H * case.D

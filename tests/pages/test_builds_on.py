@@ -18,7 +18,6 @@ from tools.cells.source import program, program_cells, read_cells
 OTHERS_YET = [
     ("practice/einsum", "foundations/shapes"),
     ("practice/dropout", "foundations/many-heads"),
-    ("practice/capstone", "cache/kv-cache"),
     ("labs/a-small-model-writes", "cross/alignment"),
     ("labs/what-it-costs", "masks/polarity"),
 ]

@@ -32,9 +32,9 @@ def test_the_attention_in_pieces_keeps_all_promises_and_the_numbers_of_the_whole
     numbers = PAGE.examine(PAGE.Pieces)
     assert list(numbers) == PROBES
     assert max(numbers.values()) < 1e-4
-    for options, given in (({"causal": True}, [None, PAGE.left]), ({"memory_width": 12}, [PAGE.real])):
+    for options, given in (({"causal": True}, [None, PAGE.real_last]), ({"memory_width": 12}, [PAGE.real_memory])):
         ours, inputs, memory = PAGE.setup(PAGE.Pieces, **options)
-        whole = PAGE.setup(PAGE.Attention, **options)[0]
+        whole = PAGE.setup(PAGE.UnifiedAttention, **options)[0]
         for is_real in given:
             call = inputs, memory if "memory_width" in options else None, is_real
             for found, wanted in zip(ours(*call), whole(*call, need_weights=True)):
@@ -60,8 +60,8 @@ def test_an_exhibit_is_a_class_with_other_methods(capsys, monkeypatch):
     shown = []
     monkeypatch.setitem(PAGE.exhibit.__globals__, "examine", lambda build: shown.append(build) or {})
     PAGE.exhibit("bug", score=max)
-    PAGE.exhibit("bug", PAGE.Attention)
-    assert [build.__base__ for build in shown] == [PAGE.Pieces, PAGE.Attention]
+    PAGE.exhibit("bug", PAGE.UnifiedAttention)
+    assert [build.__base__ for build in shown] == [PAGE.Pieces, PAGE.UnifiedAttention]
     assert shown[0].score is max
     capsys.readouterr()
 
@@ -142,6 +142,5 @@ def test_the_exhibits_that_one_probe_alone_finds_are_those_of_the_table():
 # -- changes of the page's code that need no test, and of the solution that are as good ------------
 
 SURVIVORS = {
-    "queries and keys have one width": ["return queries @ keys.mT / keys.shape[-1] ** 0.5"],
     "of each head only the shape is read": ["visible = torch.ones_like(scores[0, 1], dtype=torch.bool)"],
 }
