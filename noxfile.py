@@ -21,7 +21,7 @@ PROJECT = nox.project.load_toml("pyproject.toml")
 CPU_BUILDS = "https://download.pytorch.org/whl/cpu"
 QUIET = {"NO_MKDOCS_2_WARNING": "1"}  # Material's banner about its end of life
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # each, or the threads of the workers get in each other's way
-ON_SIM_IN_EVERY_RUN = ("snippets/practice/dropout.md", "snippets/masks/padding.md", "snippets/cross/alignment.md")
+ON_SIM_IN_EVERY_RUN = ("snippets/practice/dropout.md", "snippets/masks/padding.md", "snippets/cache/grouped.md")
 
 site = nox.session(venv_backend="none", requires=["site-env"])
 torch = nox.session(venv_backend="none", requires=["torch-env"])

@@ -169,6 +169,7 @@ def serve(folder):
         web.shutdown()
 
 
+@functools.cache
 def compressed(data):
     return gzip.compress(data, compresslevel=6, mtime=0)
 
