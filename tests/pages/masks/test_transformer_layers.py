@@ -44,6 +44,7 @@ GOES_TO = {
 }
 
 
+@on_the_cpu
 @pytest.mark.parametrize("name", GOES_TO)
 def test_each_mask_goes_where_the_table_says(name):
     part, argument, shape = GOES_TO[name]
@@ -311,6 +312,7 @@ def test_nn_transformer_draws_the_matrices_of_each_layer_and_no_biases():
         assert all(torch.equal(one[name], other[name]) == (one[name].dim() == 1) for name in one)
 
 
+@on_the_cpu
 def test_a_mask_of_ones_in_floats_hides_nothing_in_training():
     nudged = SOURCE.clone()
     nudged[1, -1] += torch.arange(12.0)
@@ -339,7 +341,6 @@ def heads_first(attn_mask, key_padding_mask, num_heads):
 
 WRONG = {
     "heads in the other order": heads_first,
-    "two heads": lambda attn_mask, key_padding_mask, num_heads: by_and(attn_mask, key_padding_mask, 2),
     "a bias": lambda *given: None if (found := by_and(*given)) is None else torch.where(found, 0.0, -torch.inf),
     "a mask for nothing": lambda *given: torch.ones(1, 1, 1, 1).bool() if given[:2] == (None, None) else by_and(*given),
 }
