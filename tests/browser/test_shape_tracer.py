@@ -1,4 +1,4 @@
-"""The shape tracer shows the lines of four pages, each with its shapes, and says what torch says."""
+"""The shape tracer shows the lines of five pages, each with its shapes, and says what torch says."""
 
 import pytest
 from playwright.sync_api import expect
@@ -12,6 +12,7 @@ PAGES = {
     "one-head": "foundations/one-head",
     "many-heads": "foundations/many-heads",
     "cross-attention": "cross/cross-attention",
+    "einsum": "practice/einsum",
 }
 
 

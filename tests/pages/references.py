@@ -325,6 +325,44 @@ def plain_attention(page: Page, case: Case) -> Pair:
     return Pair(ours, theirs, [case.randn(case.B, case.T, case.H * case.D), is_real(case, case.T)], ours)
 
 
+def each_head_alone(inputs: Tensor, matrices: Sequence[Tensor], biases: Sequence[Any], **options: Any) -> list[Tensor]:
+    """The contexts of heads that have matrices of their own, (H, E, D)."""
+    roles = [[inputs @ head for head in matrix] for matrix in matrices]
+    roles = [
+        [head + bias for head, bias in zip(heads, more)] if torch.is_tensor(more) else heads
+        for heads, more in zip(roles, biases)
+    ]
+    return [sdpa(*head, **options) for head in zip(*roles)]
+
+
+@row("practice/einsum", "attend", B=2, H=3, T=4, D=3, E=5)
+def attend_by_letters(page: Page, case: Case) -> Pair:
+    def theirs(inputs: Tensor, W_query: Tensor, W_key: Tensor, W_value: Tensor, W_output: Tensor) -> Any:
+        contexts = each_head_alone(inputs, [W_query, W_key, W_value], [0, 0, 0])
+        return sum(context @ head for context, head in zip(contexts, W_output))
+
+    matrices = case.randn(3, case.H, case.E, case.D).unbind()
+    return Pair(
+        page.attend,
+        theirs,
+        [case.randn(case.B, case.T, case.E), *matrices, case.randn(case.H, case.D, case.E)],
+    )
+
+
+@row("practice/einsum", "solution-forward", B=2, H=3, T=4, D=3, E=5)
+def attention_by_letters(page: Page, case: Case) -> Pair:
+    ours = page.EinsumAttention(case.H, case.E, case.D).double()
+    for parameter in ours.parameters():
+        parameter.data = case.randn(*parameter.shape)
+
+    def theirs(inputs: Tensor) -> Any:
+        matrices, biases = [ours.W_query, ours.W_key, ours.W_value], [ours.b_query, ours.b_key, ours.b_value]
+        contexts = each_head_alone(inputs, matrices, biases, is_causal=True)
+        return sum(context @ head for context, head in zip(contexts, ours.W_output)) + ours.b_output
+
+    return Pair(ours, theirs, [case.randn(case.B, case.T, case.E)], ours)
+
+
 def two_lengths(case: Case) -> tuple[Tensor, Tensor, Tensor]:
     """Inputs, and a memory of another length and width, with its mask."""
     memory = case.randn(case.B, case.Tk, case.H * case.D + case.wider)

@@ -19,6 +19,7 @@ TRACED = [
     ("one-head", "foundations/one-head"),
     ("many-heads", "foundations/many-heads"),
     ("cross-attention", "cross/cross-attention"),
+    ("einsum", "practice/einsum"),
 ]
 LINK = '<p><a href="#{0}" id="{0}" state="{1}">Move it</a></p>'
 PAGE = '<p><a href="#a-figure" id="a-figure">Move it</a></p>\n<p><a href="#a-figure">There</a> it is.</p>'

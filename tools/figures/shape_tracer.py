@@ -1,4 +1,4 @@
-"""The code of four pages, line by line, with the shapes that torch gives on the way: what the shape tracer shows.
+"""The code of five pages, line by line, with the shapes that torch gives on the way: what the shape tracer shows.
 
 A reader chooses one of some sizes and puts another line in the place of one; every such state is run here. The lines
 and the sizes stand in shape_tracer.yml.
@@ -99,7 +99,7 @@ def shape_of(value: torch.Tensor | nn.Linear) -> tuple[int, ...]:
 
 def trace(state: dict[str, str]) -> dict[str, Any]:
     """The shapes on the way of each line, the letters of its last shape, and the error that ends them, if any."""
-    names = {"torch": torch, "nn": nn, **sizes_of(state)}
+    names = {"torch": torch, "nn": nn, "einsum": torch.einsum, **sizes_of(state)}
     steps: list[str] = []
     letters: list[str] = []
     for code, wanted in written(state):

@@ -108,7 +108,6 @@ WRONG_LINES = [  # one for each row of the table
     lambda: torch.stack([ZEROS(6, E), ZEROS(5, E)]),
     lambda: nn.MultiheadAttention(10, 3),
     lambda: with_mask(ZEROS(B, T)),
-    lambda: swapped(batch_first=False),
     lambda: with_mask(ZEROS(B, T, T)),
     lambda: F.scaled_dot_product_attention(ZEROS(B, H, T, D), *[ZEROS(B, 3, T, D)] * 2, enable_gqa=True),
 ]
@@ -134,8 +133,10 @@ def test_keys_with_fewer_heads_raise_the_message_of_a_mask_without_heads_in_sdpa
         assert message(line) == message(WRONG_LINES[4])
 
 
-def test_an_input_with_its_tokens_first_raises_the_same_where_batch_first_is_set():
-    assert message(lambda: swapped(batch_first=True)) == message(lambda: swapped(batch_first=False))
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_where_axes_0_and_1_are_swapped_a_square_mask_should_be_one_of_the_items(batch_first):
+    said = "The shape of the 2D attn_mask is torch.Size([6, 6]), but should be (2, 2)."
+    assert message(lambda: swapped(batch_first)) == said
 
 
 def test_in_masked_fill_tensor_a_is_the_mask():
