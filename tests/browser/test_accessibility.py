@@ -16,6 +16,7 @@ EXPLORERS = {
     "#kv-grid": site.Page("it", "cache/kv-cache"),
     "#three-roles": site.Page("zh", "foundations/queries-keys-values"),
     "#kernel-choice": site.Page("zh", "kernels/which-kernel"),
+    "#word-lines": site.Page("it", "cross/alignment"),
 }
 FAULTS = {"resultTypes": ["violations"]}  # or it describes all that is right, too, which takes most of its time
 COLOURS = {"runOnly": ["color-contrast"]}  # all that differs between light and dark

@@ -26,6 +26,7 @@ from tools.figures.pages import Numbers, names_of, numbers, run
 from tools.figures.rope_clocks import rope_clocks
 from tools.figures.shape_tracer import shape_tracer
 from tools.figures.three_roles import three_roles
+from tools.figures.word_lines import word_lines
 
 FOLDER = Path("verified/explorers")
 INNERMOST = re.compile(r"(?<=\[)\n[^][{}]*(?=\])")
@@ -254,7 +255,7 @@ MAKERS = [
     kv_grid,
     three_roles,
 ]
-MAKERS += [kernel_choice]
+MAKERS += [kernel_choice, word_lines]
 EXPLORERS = {make.__name__.replace("_", "-"): make for make in MAKERS}
 
 
