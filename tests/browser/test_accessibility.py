@@ -17,6 +17,7 @@ EXPLORERS = {
     "#three-roles": site.Page("zh", "foundations/queries-keys-values"),
     "#kernel-choice": site.Page("zh", "kernels/which-kernel"),
     "#head-width": site.Page("en", "foundations/scale"),
+    "#word-lines": site.Page("it", "cross/alignment"),
 }
 FAULTS = {"resultTypes": ["violations"]}  # or it describes all that is right, too, which takes most of its time
 COLOURS = {"runOnly": ["color-contrast"]}  # all that differs between light and dark

@@ -27,6 +27,7 @@ PAGES = {
     "three-roles": site.Page("it", "foundations/queries-keys-values"),
     "kernel-choice": site.Page("it", "kernels/which-kernel"),
     "head-width": site.Page("it", "foundations/scale"),
+    "word-lines": site.Page("zh", "cross/alignment"),
 }
 OTHER_PAGES = [
     ("one-query", site.Page("en", "foundations/softmax")),
@@ -377,6 +378,7 @@ def test_a_number_of_the_leak_meter_says_what_it_is(phone):
         ("three-roles", "roles_start", "ArrowDown", "start=hand"),
         ("kernel-choice", "pick_axes", "ArrowDown Tab ArrowUp", "axes=3&mask=is_causal%2C+Tq+%3C+Tk"),
         ("head-width", "head_width", "ArrowRight ArrowRight", "width=6"),
+        ("word-lines", "lines_steps", "ArrowUp Tab ArrowRight", "steps=30&place=4"),
     ],
 )
 def test_a_state_is_chosen_by_keyboard_sent_as_a_link_and_undone(tab, name, label, keys, state):
@@ -473,6 +475,7 @@ FITTING = {
     "it/cache/kv-cache/#kv-grid?frame=2&rule=is_causal": [".controls", ".player"],
     "it/foundations/queries-keys-values/#three-roles?frame=5&start=hand": [".controls", ".player"],
     "it/kernels/which-kernel/#kernel-choice?device=9.0&axes=3&dropout=0.1": [".controls", "table"],
+    "zh/cross/alignment/#word-lines?sentence=1&steps=30": [".controls", "table"],
     "zh/foundations/causal/#leak-meter?bug=inverted": [".controls", "[data-shows=causal]", "[role=status]"],
 }
 # The gaps between the numbers of a row, in pixels.
@@ -515,6 +518,7 @@ HOSTILE = {
     "one-sentence": ["frame=10", "frame=two", "frame=<b>"],
     "kv-grid": ["frame=6", "rule=__proto__", "rule=<b>&frame=2", "rule="],
     "three-roles": ["frame=6", "start=__proto__", "end=<b>&frame=2", "end=wide&start="],
+    "word-lines": ["sentence=3", "steps=__proto__", "place=9&steps=30", "place=<b>"],
     "kernel-choice": ["axes=5", "device=__proto__", "mask=<b>&axes=3", "dtype="],
     "head-width": ["width=9", "width=0.5", "scale=__proto__", "scale=<b>&width=2"],
 }

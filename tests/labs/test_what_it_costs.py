@@ -66,7 +66,7 @@ def test_sdpa_stores_roles_outputs_and_a_logarithm_for_each_head():
 def test_flex_attention_has_no_backward_pass_on_the_cpu():
     roles = [role.clone().requires_grad_() for role in PAGE.make_roles(128)]
     with pytest.raises(NotImplementedError, match="FlexAttention does not support backward on CPU"):
-        PAGE.flex(*roles)
+        PAGE.flex_causal(*roles)
 
 
 def cached(model, tokens):

@@ -168,11 +168,6 @@ def is_size(value):
     return re.fullmatch(r"len|torch\.b?float\d*|.*\.(shape|size|device|dtype)", ast.unparse(value)) is not None
 
 
-# Pages whose code is still to be rewritten; one that keeps the rule must not stand here.
-FOLDED_YET = [
-    *("cross/alignment", "practice/einsum", "practice/same-seed"),
-]
-BARE_YET = ["practice/einsum"]
 of_a_subject = pytest.mark.parametrize("page", [page for page in WRITTEN if not page.startswith("labs/")])
 
 
@@ -189,7 +184,7 @@ def test_no_open_cell_calls_what_only_a_fold_of_its_page_defines(page, cells):
             faults += [f"{cell.path}:{cell.fence}: {cell.name} uses {name}, folded in {hidden[name]}" for name in used]
         elif cell.shared:
             hidden |= {name: cell.name for name in defined(code) if not name.startswith("check")}
-    assert bool(faults) == (page in FOLDED_YET), "\n".join(sorted(faults)) or "take it out of FOLDED_YET"
+    assert not faults, "\n".join(sorted(faults))
 
 
 def where_shown(cell):
@@ -210,7 +205,7 @@ def test_every_forward_says_its_shapes(page, cells):
         if isinstance(method, ast.FunctionDef) and method.name == "forward" and not says_shape(cell, method)
         if where_shown(cell) == f"{page}:{cell.name}"
     ]
-    assert bool(faults) == (page in BARE_YET), "\n".join(faults) or "take it out of BARE_YET"
+    assert not faults, "\n".join(faults)
 
 
 def says_shape(cell, method):

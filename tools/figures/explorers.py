@@ -27,6 +27,7 @@ from tools.figures.pages import Numbers, names_of, numbers, run
 from tools.figures.rope_clocks import rope_clocks
 from tools.figures.shape_tracer import shape_tracer
 from tools.figures.three_roles import three_roles
+from tools.figures.word_lines import word_lines
 
 FOLDER = Path("verified/explorers")
 INNERMOST = re.compile(r"(?<=\[)\n[^][{}]*(?=\])")
@@ -246,7 +247,7 @@ def in_steps(module: nn.Module, cache: Any, tokens: torch.Tensor) -> torch.Tenso
 
 MAKERS = (
     *(mask_painter, six_tokens, one_query, leak_meter, shape_tracer, rope_clocks),
-    *(one_sentence, kv_grid, three_roles, kernel_choice, head_width),
+    *(one_sentence, kv_grid, three_roles, kernel_choice, head_width, word_lines),
 )
 EXPLORERS = {make.__name__.replace("_", "-"): make for make in MAKERS}
 
