@@ -112,6 +112,7 @@ INLINED = {
     "split_heads(to_keys(memory))": "to_keys(memory).view(B, Tk, H, D).transpose(1, 2)",
     "split_heads(to_values(memory))": "to_values(memory).view(B, Tk, H, D).transpose(1, 2)",
     "to_output(context": "to_output(joined) context",
+    "~visible, -torch.inf) # (B, H, Tq, Tk) weights = scores.softmax": "~visible, -torch.inf).softmax",
 }
 
 
@@ -163,6 +164,21 @@ def test_what_the_grid_of_the_cache_says_is_true():
     assert [sum(row) for row in upper_left["seen"][6:]] == [1, 1, 1]
     assert none["leaks"] == [6, 1, 0, 0, 0]
     assert [gap > 1e-3 for case in (upper_left, none) for gap in case["gaps"]] == [False] + [True] * 9
+
+
+def test_without_a_mask_flash_runs_and_with_three_axes_math():
+    stored = torch_side.stored("kernel-choice")
+    chosen = [stored["kernels"][case["runs"].index(1)] for case in stored["cases"]]
+    assert chosen[:3] == ["efficient", "flash", "math"]
+    assert [case["state"] for case in stored["cases"][1:3]] == torch_side.states("kernel-choice")[1:3]
+
+
+def test_the_written_words_read_theirs_and_a_pad_keeps_weight_0():
+    first, *cases = torch_side.stored("word-lines")["cases"]
+    assert [row.index(max(row)) for row in first["weights"]] == [0, 1, 4, 3, 2, 2, 2, 2]
+    padded = [case["weights"] for case in cases if case["read"][-1] == "<pad>"]
+    assert len(padded) == 3
+    assert not any(row[-1] for weights in padded for row in weights)
 
 
 def test_what_the_three_roles_say_of_weights_and_rows_is_true():
