@@ -8,6 +8,7 @@ spoiled, ...]}. Answers that no machine thinks of stand there, too: see `tests/p
 import contextlib
 import io
 import re
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -20,6 +21,7 @@ from tests.pages.mutants import reasons
 from tests.pages.spoil import SPOILS, spoiled
 from tools.cells.source import Cell, read_cells
 
+SECONDS = 20  # of an answer; one that never ends is wrong, too
 SOLUTIONS = [
     (slug, cell)
     for slug in SLUGS
@@ -53,10 +55,25 @@ def accepted_changes(slug: str, cell: Cell) -> Iterator[str]:
     """The changes of a solution that its check takes: it prints neither "not yet" nor a traceback."""
     for change in changes(cell.code):
         printed = io.StringIO()
-        with contextlib.redirect_stdout(printed), contextlib.suppress(Exception):
+        with contextlib.redirect_stdout(printed), contextlib.suppress(Exception), in_time():
             exec(p.SHAPE_COMMENT.sub("", change.code), vars(executed(slug, cell.name)[0]).copy())
             if not p.is_rejection(printed.getvalue()):
                 yield change.text
+
+
+@contextlib.contextmanager
+def in_time() -> Iterator[None]:
+    """`TimeoutError` for what takes longer than `SECONDS`."""
+
+    def stop(*_: object) -> None:
+        raise TimeoutError
+
+    signal.signal(signal.SIGALRM, stop)
+    signal.alarm(SECONDS)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
 
 
 def accepted_spoils(slug: str, cell: Cell) -> Iterator[str]:

@@ -47,7 +47,7 @@ def test_a_padded_sentence_gives_what_it_gives_alone_unless_the_mask_is_left_out
 def test_other_shapes_of_the_mask_and_indivisible_widths_are_refused(shape):
     with pytest.raises(ValueError, match=r"is_real .* is not \(3, 5\)"):
         PAGE.attention(PAGE.inputs, torch.ones(shape, dtype=torch.bool))
-    with pytest.raises(ValueError, match="3 heads cannot share 8"):
+    with pytest.raises(ValueError, match="3 heads do not divide 8"):
         PAGE.BidirectionalAttention(8, 3)
 
 
