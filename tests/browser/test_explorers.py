@@ -32,7 +32,9 @@ PAGES = {
 OTHER_PAGES = [
     ("one-query", site.Page("en", "foundations/softmax")),
     ("leak-meter", site.Page("en", "masks/padding")),
+    ("leak-meter", site.Page("zh", "masks/transformer-layers")),
     ("mask-painter", site.Page("zh", "kernels/flex-attention")),
+    ("mask-painter", site.Page("it", "masks/multihead-attention")),
     ("shape-tracer", site.Page("en", "foundations/many-heads")),
     ("shape-tracer", site.Page("zh", "cross/cross-attention")),
 ]

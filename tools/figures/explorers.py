@@ -177,7 +177,8 @@ def attended(state: State) -> Numbers:
 
 # --- the leak meter -------------------------------------------------------------------------------
 
-NUDGED = {"causal": "causal-5", "padding": "padding-3"}  # what a figure begins with on the page of a call
+# What a figure begins with on the page of a call.
+NUDGED = {"causal": "causal-5", "padding": "padding-3", "cross": "cross-2"}
 Build = Callable[..., nn.Module]  # it makes a module of the museum
 
 
