@@ -135,7 +135,7 @@ def test_one_key_head_is_enough_and_halves_the_cache():
 
 
 def test_positions_that_restart_show_in_the_text_and_not_in_the_loss():
-    code = lab("attention", "start = 0 if cache is None else cache.length", "start = 0")
+    code = lab("attention", "start = start if cache is None else cache.length", "start = 0")
     assert code.losses == pytest.approx(leak().losses)
     texts = [way(code.model, code.asked[:, :8], 7) for way in (code.write, code.write_again)]
     assert not torch.equal(*texts)

@@ -78,17 +78,19 @@ def test_repeat_kv_is_that_of_transformers_and_gradients_add_up_over_a_group():
     p.for_all(p.sizes(B=3, Hkv=3, T=4, D=3, groups=3), prove)
 
 
-def test_the_probe_finds_the_tile_order(monkeypatch):
-    """As the page says: key head 0 then changes the query heads 0 and 2."""
+@pytest.mark.parametrize("wrong", [["to_keys", "to_values"], ["to_keys"], ["to_values"]])
+def test_the_probe_finds_the_tile_order_of_keys_and_of_values(wrong, monkeypatch):
     sdpa = F.scaled_dot_product_attention
 
     def tiled(queries, keys, values, *masks, is_causal, enable_gqa):
-        keys, values = (role.repeat(1, queries.shape[1] // role.shape[1], 1, 1) for role in (keys, values))
+        keys = keys.repeat(1, 2, 1, 1) if "to_keys" in wrong else keys.repeat_interleave(2, dim=1)
+        values = values.repeat(1, 2, 1, 1) if "to_values" in wrong else values.repeat_interleave(2, dim=1)
         return sdpa(queries, keys, values, *masks, is_causal=is_causal)
 
     monkeypatch.setattr(F, "scaled_dot_product_attention", tiled)
     said = p.run_cell(SLUG, "probe")[1]
-    assert said == "key head 0 changes query heads [0, 2]\nkey head 1 changes query heads [1, 3]\n"
+    for name in "to_keys", "to_values":
+        assert f"head 0 of {name} changes query heads {[0, 2] if name in wrong else [0, 1]}\n" in said
 
 
 def test_weights_of_the_tile_order_are_reordered_head_by_head():

@@ -1,6 +1,7 @@
 """Many heads: three classes against PyTorch (tests/pages/references.py), and heads that are cut in wrong places."""
 
 import copy
+import itertools
 
 import pytest
 import torch
@@ -46,9 +47,28 @@ def test_a_token_moves_its_own_row_and_the_later_ones(made):
 @pytest.mark.parametrize("kind", WRONG_CLASSES)
 def test_view_in_place_of_transpose_keeps_the_shape_and_moves_the_wrong_rows(kind):
     wrong = getattr(WRONG_CLASSES[kind], kind)
-    assert wrong(3, 4, 2)(PAGE.inputs[None]).shape == (1, 6, 4)
-    with pytest.raises(AssertionError, match="may move"):
-        a_token_moves_its_own_row_and_the_later_ones(lambda case: wrong(*[case.H * case.D] * 2, case.H), heads=(2, 3))
+    for H, T in itertools.product(range(2, 7), range(3, 8)):
+        torch.manual_seed(H)
+        module, tokens = wrong(3, 2 * H, H).double(), torch.randn(T, 3).double()
+        nudged = tokens.repeat(T, 1, 1)
+        nudged[range(T), range(T), 0] += 1
+        before, after = module(tokens[None]), torch.cat([module(one[None]) for one in nudged])
+        assert before.shape == (1, T, 2 * H)
+        moved = (after != before).any(dim=-1).T
+        assert not torch.equal(moved, torch.ones(T, T).tril().bool()), (H, T)
+
+
+@pytest.mark.parametrize("kind", WRONG_CLASSES)
+def test_sdpa_on_its_own_split_agrees_with_a_wrong_class_and_the_loop_does_not(kind):
+    wrapper, module = PAGE.MultiHeadAttentionWrapper(3, 2, 3), getattr(WRONG_CLASSES[kind], kind)(3, 6, 3)
+    heads = [head.state_dict() for head in wrapper.heads]
+    module.to_output = nn.Identity()
+    module.load_state_dict({name: torch.cat([head[name] for head in heads]) for name in heads[0]})
+    inputs = PAGE.inputs[None]
+    queries, keys, values = (module.split_heads(getattr(module, role)(inputs)) for role in ROLES)
+    context = torch.nn.functional.scaled_dot_product_attention(queries, keys, values, is_causal=True)
+    p.close(module.merge_heads(context), module(inputs), 1e-6)
+    assert not torch.allclose(wrapper(inputs), module(inputs), atol=1e-3)
 
 
 @pytest.mark.parametrize("kind", WRONG_CLASSES)
@@ -60,11 +80,12 @@ def test_with_one_head_the_bug_changes_nothing(kind):
     assert torch.equal(*parts)
 
 
-def test_view_gives_head_0_the_first_half_of_the_tokens_each_cut_in_two():
-    tokens = torch.arange(6)[:, None] * 10 + torch.arange(4)
-    heads = BY_VIEW.SplitByView(3, 4, 2).split_heads(tokens[None])[0]
-    assert heads[0].tolist() == [[0, 1], [2, 3], [10, 11], [12, 13], [20, 21], [22, 23]]
-    assert (heads[1] >= 30).all()
+def test_view_gives_each_head_two_tokens_each_cut_in_three():
+    tokens = torch.arange(6)[:, None] * 10 + torch.arange(6)
+    heads = BY_VIEW.SplitByView(3, 6, 3).split_heads(tokens[None])[0]
+    assert heads[0].tolist() == [[0, 1], [2, 3], [4, 5], [10, 11], [12, 13], [14, 15]]
+    assert heads[1, 3:].tolist() == [[30, 31], [32, 33], [34, 35]]
+    assert (heads[2] >= 40).all()
 
 
 # -- the claims of the page ------------------------------------------------------------------------

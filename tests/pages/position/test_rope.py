@@ -132,26 +132,6 @@ def test_rotations_compile_to_the_same_numbers_whatever_the_length(turn, dtype):
 # -- a score depends on the distance alone -------------------------------------------------------
 
 
-@both_layouts
-def test_scores_stay_when_all_positions_shift(turn):
-    def scores(case, shift):
-        at = case.positions[:, None] + shift
-        return turn(case.heads, at, case.base) @ turn(case.heads.flip(1), at, case.base).mT
-
-    p.for_all(CASES, lambda case: p.close(scores(case, 100), scores(case, 0), 1e-9))
-
-
-def test_the_probe_fails_for_a_broken_rotation():
-    def one_sign_wrong(heads, positions):
-        angles = positions[:, None] * 10_000 ** -(torch.arange(0, 16, 2) / 16)
-        first, second = heads.chunk(2, dim=-1)
-        turned = first * angles.cos() - second * angles.sin(), second * angles.cos() - first * angles.sin()
-        return torch.cat(turned, dim=-1)
-
-    for turn in one_sign_wrong, PROBE.mixed:
-        assert (PROBE.scores(turn, 100) - PROBE.scores(turn, 0)).abs().max() > 1
-
-
 def test_float32_angles_are_why_a_shift_of_a_million_shows():
     def gap(turn):
         return (PROBE.scores(turn, 1_000_000) - PROBE.scores(turn, 0)).abs().max()
@@ -161,17 +141,44 @@ def test_float32_angles_are_why_a_shift_of_a_million_shows():
     assert torch.nextafter(million, torch.tensor(torch.inf)) - million == 0.0625
 
 
-def test_rotated_values_do_not_show_in_scores_but_in_outputs():
-    """What the page says of the probe of a whole model."""
+def along_the_heads(heads, at, base):
+    return PAGE.rotate(heads.transpose(1, 2), at[: heads.shape[1]], base).transpose(1, 2)
+
+
+SHIFT = {"mixed": lambda heads, at, base: PROBE.mixed(heads, at)}
+SWAP = {"nothing": lambda heads, at, base: heads, "heads": along_the_heads}
+NEITHER = {
+    "right": PAGE.rotate,
+    "one speed": lambda heads, at, base: PAGE.rotate(heads, at, 1.0),
+    "base": lambda heads, at, base: PAGE.rotate(heads, at, 50 * base),
+    "exponent": lambda heads, at, base: PAGE.rotate(heads, at, base**0.5),
+    "direction": lambda heads, at, base: PAGE.rotate(heads, -at, base),
+}
+
+
+@pytest.mark.parametrize("name", [*SHIFT, *SWAP, *NEITHER])
+def test_which_probe_finds_which_mistake(name, monkeypatch):
+    code = p.page_code(SLUG, "order")
+    attention = code.attention.double()
+    monkeypatch.setitem(type(attention).forward.__globals__, "rotate", (SHIFT | SWAP | NEITHER)[name])
+    outputs = attention(code.inputs.double())
+    shifted = (attention(code.inputs.double(), start=100) - outputs).abs().max()
+    swapped = (outputs[0, -1] - outputs[1, -1]).abs().max()
+    assert (shifted > 1e-3) == (name in SHIFT) == (shifted > 1e-9)
+    assert (swapped < 1e-9) == (name in SWAP)
+
+
+def test_the_shift_finds_queries_rotated_alone_and_values_that_do_not_show_in_scores():
     q, k, v = torch.randn(3, 1, 2, 5, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
     def context(shift, rotated):
         at = torch.arange(5) + shift
-        values = PAGE.rotate(v, at) if rotated else v
-        return F.scaled_dot_product_attention(PAGE.rotate(q, at), PAGE.rotate(k, at), values, is_causal=True)
+        parts = [PAGE.rotate(part, at) if name in rotated else part for name, part in (("q", q), ("k", k), ("v", v))]
+        return F.scaled_dot_product_attention(*parts, is_causal=True)
 
-    torch.testing.assert_close(context(100, rotated=False), context(0, rotated=False))
-    assert (context(100, rotated=True) - context(0, rotated=True)).abs().max() > 0.1
+    torch.testing.assert_close(context(100, "qk"), context(0, "qk"))
+    for wrong in "q", "qkv":
+        assert (context(100, wrong) - context(0, wrong)).abs().max() > 0.1
 
 
 # -- the class, and from one layout to the other -------------------------------------------------
