@@ -92,10 +92,27 @@ def test_without_pads_it_needs_no_mask_of_them():
     assert torch.equal(attention(batch), attention(batch, torch.ones(3, 4, dtype=torch.bool)))
 
 
-def test_the_probe_finds_a_buffer_that_is_written_into():
-    bug = "module", {"visible = visible & is_real[:, None, None]": "visible &= is_real[0]"}
-    _, printed = p.run_cell(SLUG, "probe", bug)
-    assert "later call unchanged False" in printed
+JOIN, KEEP = "visible = visible & is_real[:, None, None]", "visible = visible | itself"
+FUSED = "F.scaled_dot_product_attention(\n            queries, keys, values, attn_mask=visible\n        )"
+BY_HAND = "torch.softmax((queries @ keys.mT / D**0.5).masked_fill(~visible, -torch.inf), dim=-1) @ values"
+MISSED = {  # the line of the probe that must say so, and the bug in the module
+    "later call unchanged False": {JOIN: f"if B == 1:\n                visible &= is_real[0]\n            {JOIN}"},
+    "left has finite gradients False": {
+        KEEP: "empty = ~visible.any(dim=-1, keepdim=True)",
+        FUSED: f"{BY_HAND}\n        if is_real is not None:\n            context = context.masked_fill(empty, 0)",
+    },
+}
+
+
+@pytest.mark.parametrize("line", MISSED)
+def test_the_probe_finds_a_buffer_that_one_text_writes_into_and_gradients_of_nan(line):
+    _, printed = p.run_cell(SLUG, "probe", ("module", MISSED[line]))
+    assert next(said for said in printed.splitlines() if "False" in said) == line
+
+
+def test_contexts_that_are_set_to_0_leave_all_lines_of_the_probe_right_but_one():
+    _, printed = p.run_cell(SLUG, "probe", ("module", MISSED["left has finite gradients False"]))
+    assert printed.count("False") == 1
 
 
 @pytest.mark.parametrize("shape", [(3, 1, 1, 3), (1, 3), (3,), (3, 1), (3, 3, 3)])
@@ -230,7 +247,7 @@ def by_flip(n, T, side):
 
 def hidden_as_queries(n, T, side):
     visible, real = right_mask(n, T, side), right_mask(n, T, side)[:, :, -1:]
-    return visible & real.mT | torch.eye(T, dtype=torch.bool, device=n.device)
+    return (visible & real.mT) | torch.eye(T, dtype=torch.bool, device=n.device)
 
 
 RIGHT = {
