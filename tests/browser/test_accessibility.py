@@ -18,6 +18,7 @@ EXPLORERS = {
     "#kernel-choice": site.Page("zh", "kernels/which-kernel"),
     "#head-width": site.Page("en", "foundations/scale"),
     "#word-lines": site.Page("it", "cross/alignment"),
+    "#grouped-heads": site.Page("zh", "cache/grouped"),
 }
 FAULTS = {"resultTypes": ["violations"]}  # or it describes all that is right, too, which takes most of its time
 COLOURS = {"runOnly": ["color-contrast"]}  # all that differs between light and dark

@@ -181,6 +181,24 @@ def test_the_written_words_read_theirs_and_a_pad_keeps_weight_0():
     assert not any(row[-1] for weights in padded for row in weights)
 
 
+def test_only_query_heads_that_read_a_wrong_key_head_have_other_contexts():
+    stored = torch_side.stored("grouped-heads")
+    wrong_heads = {}
+    for case in stored["cases"]:
+        state, H = case["state"], stored["heads"]
+        Hkv = 2 ** int(state["doublings"])
+        wrong = [read != h // (H // Hkv) for h, read in enumerate(case["reads"])]
+        assert [gap > 1e-3 for gap in case["gaps"]] == wrong
+        assert not any(gap > 1e-5 for gap, other in zip(case["gaps"], wrong) if not other)
+        wrong_heads[state["order"], Hkv] = sum(wrong)
+    tiled = {1: 0, 2: 4, 4: 6, 8: 0}
+    assert wrong_heads == {
+        (order, Hkv): count * (order == "repeat")
+        for order in ("repeat_interleave", "repeat")
+        for Hkv, count in tiled.items()
+    }
+
+
 def test_what_the_three_roles_say_of_weights_and_rows_is_true():
     stored = torch_side.stored("three-roles")
     rows = {name: i for i, name in enumerate(stored["features"])}
