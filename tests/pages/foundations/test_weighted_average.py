@@ -307,6 +307,19 @@ WRONG = {
 class TestExercise(Exercise):
     SLUG, CHECK, RIGHT, WRONG = SLUG, "check_attend", RIGHT, WRONG
 
+    @pytest.mark.parametrize(
+        ("answer", "said"),
+        [
+            ("counts ignored", "scores times 1: contexts: "),
+            ("float32", "contexts: The values for attribute 'dtype' do not match"),
+            ("weights detached", "gradient of queries: "),
+            ("tokens changed", "inputs afterwards: "),
+            ("exponentials that overflow", "scores times 10000000000: contexts: "),
+        ],
+    )
+    def test_the_message_names_the_difference(self, answer, said):
+        assert said in self.verdict(WRONG[answer])
+
 
 # -- changes of the page's code that need no test, and of the solution that are as good ------------
 
