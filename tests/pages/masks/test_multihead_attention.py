@@ -236,6 +236,16 @@ def test_with_an_extra_key_an_empty_sequence_is_finite_on_every_path(option):
     assert all(on(name, evaluated(**{option: True}), key_padding_mask=EMPTY).isfinite().all() for name in PATHS)
 
 
+@pytest.mark.parametrize("option", ["add_zero_attn", "add_bias_kv"])
+def test_the_causal_flag_hides_an_extra_key_where_sdpa_drops_the_mask(option):
+    plain, extra = evaluated(), evaluated(**{option: True})
+    extra.load_state_dict(plain.state_dict(), strict=False)
+    without = plain(X, X, X, attn_mask=CAUSAL, need_weights=False)[0]
+    for flag, hidden in ((True, True), (False, False)):
+        found, _ = extra(X, X, X, attn_mask=CAUSAL, need_weights=False, is_causal=flag)
+        assert torch.allclose(found, without, atol=1e-6) == hidden
+
+
 def test_the_returned_weights_are_those_after_dropout():
     torch.manual_seed(0)
     x = torch.randn(64, 8, 8)
