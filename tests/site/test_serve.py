@@ -79,7 +79,7 @@ def test_the_preview_shows_an_edit_reports_a_mistake_recovers_and_ends_quietly(p
 
     snippet = preview.project / "snippets/foundations/one-head.md"
     text = snippet.read_text("utf-8")
-    snippet.write_text(text.replace("sentence", "a_fresh_name"), encoding="utf-8")
+    snippet.write_text(text.replace("one_head", "a_fresh_name"), encoding="utf-8")
     preview.wait(lambda: "a_fresh_name" in preview.shows(page))
 
     def first_cells():
