@@ -133,7 +133,7 @@ def check_style(session: nox.Session, *options: str) -> None:
 
 
 def run_tests(session: nox.Session, *arguments: str) -> None:
-    workers = 1 + (os.cpu_count() or 1)  # one more than processors, since browsers wait; with two more it takes longer
+    workers = 1 + (os.cpu_count() or 1)  # one more than processors, since browsers wait; two more gain nothing
     run(session, "torch-env", "pytest", "-n", str(workers), "--dist", "worksteal", *arguments, env=ONE_THREAD)
 
 
