@@ -90,6 +90,19 @@ def three_projections(weights: Sequence[Tensor], biases: Sequence[Tensor], outpu
     }
 
 
+def padded_cross_attention(module: nn.Module, num_heads: int) -> Callable[..., Any]:
+    """`nn.MultiheadAttention` with the parameters of a module of ours: contexts and weights."""
+
+    def theirs(inputs: Tensor, memory: Tensor, is_real: Tensor) -> Any:
+        layers = module.to_queries, module.to_keys, module.to_values
+        weights, biases = [layer.weight for layer in layers], [layer.bias for layer in layers]
+        options = {"key_padding_mask": ~is_real, "average_attn_weights": False}
+        state = three_projections(weights, biases, module.to_output)
+        return multihead_attention(state, num_heads, inputs, memory, memory, **options)
+
+    return theirs
+
+
 def is_real(case: Case, tokens: int) -> Tensor:
     """True at the tokens of each text, False behind its length; the first has no pads, and none is empty."""
     lengths = [tokens, *(1 + (case.seed + item) % tokens for item in range(1, case.B))]
@@ -374,14 +387,7 @@ def cross_attention(page: Page, case: Case) -> Pair:
     width = case.H * case.D
     ours = page.CrossAttention(width, width + case.wider, case.H).double()
 
-    def theirs(inputs: Tensor, memory: Tensor, is_real: Tensor) -> Any:
-        layers = ours.to_queries, ours.to_keys, ours.to_values
-        weights, biases = [layer.weight for layer in layers], [layer.bias for layer in layers]
-        options = {"key_padding_mask": ~is_real, "average_attn_weights": False}
-        state = three_projections(weights, biases, ours.to_output)
-        return multihead_attention(state, case.H, inputs, memory, memory, **options)
-
-    return Pair(ours, theirs, two_lengths(case), ours)
+    return Pair(ours, padded_cross_attention(ours, case.H), two_lengths(case), ours)
 
 
 @row("practice/capstone", "attention", B=3, H=2, Tq=4, Tk=6, D=3, wider=4)
@@ -392,14 +398,7 @@ def unified_attention(page: Page, case: Case) -> Pair:
     def ours(inputs: Tensor, memory: Tensor, is_real: Tensor) -> Any:
         return module(inputs, memory, is_real, need_weights=True)
 
-    def theirs(inputs: Tensor, memory: Tensor, is_real: Tensor) -> Any:
-        layers = module.to_queries, module.to_keys, module.to_values
-        weights, biases = [layer.weight for layer in layers], [layer.bias for layer in layers]
-        options = {"key_padding_mask": ~is_real, "average_attn_weights": False}
-        state = three_projections(weights, biases, module.to_output)
-        return multihead_attention(state, case.H, inputs, memory, memory, **options)
-
-    return Pair(ours, theirs, two_lengths(case), module)
+    return Pair(ours, padded_cross_attention(module, case.H), two_lengths(case), module)
 
 
 @row("cross/cross-attention", "fused", B=3, H=2, Tq=4, Tk=6, D=3, wider=4)
