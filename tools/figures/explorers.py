@@ -4,7 +4,6 @@ A site is built without torch, so its figures begin with these numbers; the test
 The states and the code that the figures show stand in explorers.yml and shape_tracer.yml.
 """
 
-import functools
 import json
 import math
 import re
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 from torch import nn
 from torch.nn.attention.flex_attention import create_mask
 
@@ -24,7 +22,7 @@ from tools.figures.head_width import head_width
 from tools.figures.kernel_choice import kernel_choice
 from tools.figures.kv_grid import kv_grid
 from tools.figures.one_sentence import one_sentence
-from tools.figures.pages import Numbers, names_of, numbers, run
+from tools.figures.pages import Numbers, State, names_of, numbers, run, settings, states
 from tools.figures.rope_clocks import rope_clocks
 from tools.figures.shape_tracer import shape_tracer
 from tools.figures.three_roles import three_roles
@@ -32,19 +30,6 @@ from tools.figures.word_lines import word_lines
 
 FOLDER = Path("verified/explorers")
 INNERMOST = re.compile(r"(?<=\[)\n[^][{}]*(?=\])")
-State = Mapping[str, str]  # what the controls of a figure say
-
-
-@functools.cache
-def settings(name: str) -> dict[str, Any]:
-    """What explorers.yml says of an explorer."""
-    explorers: dict[str, dict[str, Any]] = yaml.safe_load(read_text(Path(__file__).with_suffix(".yml")))
-    return explorers[name]
-
-
-def states(name: str) -> list[State]:
-    """The states of an explorer, the first one first."""
-    return [settings(name)["first"] | others for others in ({}, *settings(name)["others"])]
 
 
 # --- the mask painter -----------------------------------------------------------------------------

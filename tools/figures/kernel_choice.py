@@ -1,12 +1,11 @@
 """Which kernels of SDPA take a call: on the CPU torch itself is asked, for a GPU the conditions in its source are."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend
 
-from tools.figures.pages import Numbers, names_of
+from tools.figures.pages import Numbers, State, names_of, states
 
 SLUG = "kernels/which-kernel"
 KERNELS = ["cudnn", "flash", "efficient", "math"]
@@ -44,14 +43,12 @@ RULES: list[tuple[str, str, dict[str, list[str]]]] = [
 
 def kernel_choice() -> Numbers:
     """The conditions, and for some calls the kernels that take them."""
-    from tools.figures.explorers import states  # which imports this file
-
     rules = [{"kernel": kernel, "why": why, "when": when} for kernel, why, when in RULES]
     cases = [{"state": state, "why": reasons(state), "runs": runs(state)} for state in states("kernel-choice")]
     return {"kernels": KERNELS, "orders": ORDERS, "rules": rules, "cases": cases}
 
 
-def reasons(state: Mapping[str, str]) -> dict[str, list[str]]:
+def reasons(state: State) -> dict[str, list[str]]:
     """Why each kernel refuses a call, by the conditions."""
     found: dict[str, list[str]] = {kernel: [] for kernel in KERNELS}
     for kernel, why, when in RULES:
@@ -60,7 +57,7 @@ def reasons(state: Mapping[str, str]) -> dict[str, list[str]]:
     return found
 
 
-def runs(state: Mapping[str, str]) -> list[int]:
+def runs(state: State) -> list[int]:
     """Of each kernel 1 if it takes the call, 0 if it refuses, -1 if this device does not try it."""
     refused, tried = reasons(state), ORDERS[state["device"]]
     if state["device"] == "cpu":
@@ -68,14 +65,14 @@ def runs(state: Mapping[str, str]) -> list[int]:
     return [int(not refused[kernel]) if kernel in tried else -1 for kernel in KERNELS]
 
 
-def taken(kernel: str, state: Mapping[str, str]) -> bool:
+def taken(kernel: str, state: State) -> bool:
     """Whether a kernel of the CPU takes the call: torch is asked."""
     backend = {"flash": SDPBackend.FLASH_ATTENTION, "math": SDPBackend.MATH}[kernel]
     roles, options = call(state)
     return names_of(SLUG)["refusal"](backend, *roles, **options) is None
 
 
-def call(state: Mapping[str, str]) -> tuple[list[torch.Tensor], dict[str, Any]]:
+def call(state: State) -> tuple[list[torch.Tensor], dict[str, Any]]:
     """Queries, keys, values and options of a state."""
     H, T = 4, 6
     heads = torch.ones(2, H, T, int(state["width"]), dtype=getattr(torch, state["dtype"]), device="cpu")

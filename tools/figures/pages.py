@@ -1,15 +1,30 @@
-"""What the cells of a page define, for the figures, and how its numbers are stored."""
+"""What all figures use: their settings, what the cells of a page define, and how numbers are stored."""
 
 import functools
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 
-from tools.cells.source import read_cells
+from tools.cells.source import read_cells, read_text
 
 Numbers = dict[str, Any]  # what a figure is given
+State = Mapping[str, str]  # what the controls of a figure say
+
+
+@functools.cache
+def settings(name: str) -> dict[str, Any]:
+    """What explorers.yml says of an explorer."""
+    explorers: dict[str, dict[str, Any]] = yaml.safe_load(read_text(Path(__file__).with_name("explorers.yml")))
+    return explorers[name]
+
+
+def states(name: str) -> list[State]:
+    """The states of an explorer, the first one first."""
+    return [settings(name)["first"] | others for others in ({}, *settings(name)["others"])]
 
 
 def numbers(tensor: torch.Tensor) -> Any:
