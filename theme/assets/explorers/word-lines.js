@@ -15,7 +15,8 @@ customElements.define("word-lines", class extends Explorer {
   }
 
   compute({ sentence, steps }) {
-    return { chosen: this.cases[`${sentence} ${steps}`], weights: this.cases[`${sentence} ${steps}`].weights }
+    const chosen = this.cases[`${sentence} ${steps}`]
+    return { chosen, weights: chosen.weights }
   }
 
   show({ chosen: { read, written, weights } }, { place }) {
