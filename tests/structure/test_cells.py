@@ -30,7 +30,7 @@ ALLOWED_ON = {  # where another package is the subject, what torch warns of, or 
     "masks/transformer-layers": ALLOWED_IMPORTS | {"warnings"},
     "kernels/which-kernel": ALLOWED_IMPORTS | {"warnings", "textwrap"},
     "kernels/flex-attention": ALLOWED_IMPORTS | {"os", "textwrap", "timeit", "warnings"},
-    "practice/look-inside": ALLOWED_IMPORTS | {"inspect"},
+    "practice/look-inside": ALLOWED_IMPORTS | {"inspect", "transformers"},
 }
 NAMES = ROOT / "tests/structure/names.csv"
 HOLDERS = [torch, torch.Tensor, nn, F, nn.init, nn.attention, nn.attention.bias, torch.autograd, torch.compiler]
