@@ -221,6 +221,7 @@ class TestExercise(Exercise):
     [
         (lambda q, k, v, n: by_hand(q, k, v, n + 1), "sentence 0: the context is wrong"),
         (lambda q, k, v, n: by_hand(q, k.detach(), v, n), "sentence 0: the gradient of the keys is wrong"),
+        (lambda q, k, v, n: {}[0], "KeyError: 0"),
         (lambda q, k, v, n: by_hand(q, k, v, n + 0 * int(n.max())), "on the device meta: Tensor.item() cannot"),
     ],
 )
