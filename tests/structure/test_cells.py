@@ -28,9 +28,9 @@ ALLOWED_ON = {  # where another package is the subject, what torch warns of, or 
     "foundations/many-heads": ALLOWED_IMPORTS | {"copy"},
     "masks/combining": ALLOWED_IMPORTS | {"os", "warnings"},
     "masks/transformer-layers": ALLOWED_IMPORTS | {"warnings"},
-    "kernels/which-kernel": ALLOWED_IMPORTS | {"warnings", "textwrap"},
+    "kernels/which-kernel": ALLOWED_IMPORTS | {"warnings"},
     "kernels/flex-attention": ALLOWED_IMPORTS | {"os", "textwrap", "timeit", "warnings"},
-    "practice/look-inside": ALLOWED_IMPORTS | {"inspect"},
+    "practice/look-inside": ALLOWED_IMPORTS | {"inspect", "transformers"},
 }
 NAMES = ROOT / "tests/structure/names.csv"
 HOLDERS = [torch, torch.Tensor, nn, F, nn.init, nn.attention, nn.attention.bias, torch.autograd, torch.compiler]

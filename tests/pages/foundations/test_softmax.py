@@ -1,6 +1,5 @@
 """Softmax: the functions of the page against PyTorch and plain loops; what it says of `nan`, `dim` and bfloat16."""
 
-import itertools
 import math
 
 import pytest
@@ -8,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from tests.pages import properties as p
-from tests.pages.exercise import Exercise, executed
+from tests.pages.exercise import Exercise
 
 SLUG = "foundations/softmax"
 PAGE = p.page_code(SLUG, "nudge")
@@ -34,11 +33,7 @@ def by_sdpa(scores):
     return F.scaled_dot_product_attention(scores[:, None], eye, eye, scale=1.0)[:, 0]
 
 
-def by_logsumexp(scores):
-    return torch.exp(scores - scores.logsumexp(dim=-1, keepdim=True))
-
-
-@pytest.mark.parametrize("reference", [by_the_formula, by_sdpa, by_logsumexp])
+@pytest.mark.parametrize("reference", [by_the_formula, by_sdpa])
 @pytest.mark.parametrize("ours", ["softmax_naive", "softmax_stable"])
 def test_both_functions_compute_what_an_independent_reference_computes(ours, reference):
     p.equals_reference(getattr(PAGE, ours), reference, ROWS)
@@ -111,13 +106,6 @@ def test_the_naive_softmax_fails_at_both_ends_and_nowhere_else():
 def test_the_axis_of_the_queries_is_caught_by_the_probe_and_by_the_reference():
     failed = [holds for holds in PROPERTIES if p.catches(holds, lambda scores: torch.softmax(scores, dim=-2))]
     assert failed == [equals_torch, ratios_follow_differences, no_row_depends_on_another]
-
-
-def test_the_functions_run_on_another_device_than_the_default():
-    scores = torch.empty(2, 3, device="meta")
-    for softmax in (PAGE.softmax_naive, PAGE.softmax_stable):
-        assert softmax(scores).device == scores.device
-    assert executed(SLUG, "solution")[0].softmax(scores, 0).device == scores.device
 
 
 # -- the claims of the page ----------------------------------------------------------------------
@@ -232,94 +220,20 @@ def test_one_query_along_the_queries_takes_the_sum_of_the_values_whatever_the_sc
 
 # -- the exercise --------------------------------------------------------------------------------
 
-AXES = p.sizes(B=3, H=4, Tq=5, Tk=6, dim=(-4, 3)).map(lambda c: (c.randn(c.B, c.H, c.Tq, c.Tk), c.dim))
-
-
-def test_the_solution_works_along_any_axis_for_large_scores_and_keeps_them():
-    softmax = executed(SLUG, "solution")[0].softmax
-    p.equals_reference(lambda case: softmax(*case), lambda case: torch.softmax(case[0], dim=case[1]), AXES)
-    p.finite_rows(lambda case: softmax(1e3 * case[0], case[1]), AXES)
-    p.stateless(lambda case: (lambda scores: softmax(scores, case[1]), [case[0]], [case[0].flip(-1)]), AXES)
-
 
 def right(scores, dim):
     return torch.softmax(scores, dim=dim)
 
 
-def divided(positive, dim):
-    return positive / positive.sum(dim=dim, keepdim=True)
-
-
-def shifted(scores, dim):
-    return scores - scores.amax(dim=dim, keepdim=True)
-
-
-def loops(scores, dim):
-    found = torch.empty_like(scores)
-    for place in itertools.product(*(range(size) for size in scores.movedim(dim, -1).shape[:-1])):
-        found.movedim(dim, -1)[place] = torch.tensor(shares(scores.movedim(dim, -1)[place].tolist()))
-    return found
-
-
-def overwritten(scores, dim):
-    scores[scores == -torch.inf] = -1e9
-    return right(scores, dim)
-
-
-def limited(scores):
-    return scores.clamp(max=80)
-
-
 RIGHT = {
-    "torch.softmax": right,
-    "largest score subtracted": lambda s, d: divided(shifted(s, d).exp(), d),
-    "logsumexp": lambda s, d: (s - s.logsumexp(d, keepdim=True)).exp(),
-    "axis moved to the end": lambda s, d: divided(shifted(s.movedim(d, -1), -1).exp(), -1).movedim(-1, d),
-    "float64 inside": lambda s, d: right(s.double(), d).float(),
-    "normalize": lambda s, d: F.normalize(shifted(s, d).exp(), p=1, dim=d),
+    "logsumexp": lambda scores, dim: (scores - scores.logsumexp(dim, keepdim=True)).exp(),
+    "float64 inside": lambda scores, dim: right(scores.double(), dim).float(),
 }
 WRONG = {
-    "returns None": lambda s, d: None,
-    "numbers of Python in between": loops,
-    "detached": lambda s, d: right(s, d).detach(),
-    "sum detached": lambda s, d: shifted(s, d).exp() / shifted(s, d).exp().sum(d, keepdim=True).detach(),
-    "largest score taken as a number": lambda s, d: divided((s - s.max().item()).exp(), d),
-    "a nested list": lambda s, d: right(s, d).tolist(),
-    "a numpy array": lambda s, d: right(s, d).numpy(),
-    "weights and sums": lambda s, d: (right(s, d), right(s, d).sum(d)),
-    "raises": lambda s, d: s @ s,
-    "float64": lambda s, d: right(s.double(), d),
-    "bfloat16 inside": lambda s, d: right(s.bfloat16(), d).float(),
-    "an axis more": lambda s, d: right(s, d)[None],
-    "axis moved and left there": lambda s, d: right(s, d).movedim(d, -1),
-    "nothing subtracted": lambda s, d: divided(s.exp(), d),
-    "nan made 0": lambda s, d: divided(s.exp(), d).nan_to_num(),
-    "scores limited to 80": lambda s, d: divided(limited(s).exp(), d),
-    "largest of the whole tensor": lambda s, d: divided((s - s.max()).exp(), d),
-    "largest along the last axis": lambda s, d: divided(shifted(s, -1).exp(), d),
-    "axis of the largest lost": lambda s, d: divided((s - s.amax(dim=d)).exp(), d),
-    "lowest subtracted": lambda s, d: divided((s - s.amin(dim=d, keepdim=True)).exp(), d),
-    "mean subtracted": lambda s, d: divided((s - s.mean(dim=d, keepdim=True)).exp(), d),
-    "a constant of 1000 subtracted": lambda s, d: divided((s - 1000).exp(), d),
-    "subtracted in place": lambda s, d: divided(s.sub_(s.amax(dim=d, keepdim=True)).exp(), d),
-    "minus infinity overwritten in place": overwritten,
-    "minus infinity made -100": lambda s, d: right(s.nan_to_num(neginf=-100.0), d),
-    "minus infinity made -1e4": lambda s, d: right(s.nan_to_num(neginf=-1e4), d),
-    "minus infinity made -1e9": lambda s, d: right(s.nan_to_num(neginf=-1e9), d),
-    "minus infinity made 0": lambda s, d: right(s.nan_to_num(neginf=0.0), d),
-    "the last axis always": lambda s, d: right(s, -1),
-    "axis 1 always": lambda s, d: right(s, 1),
-    "the last axis for a negative one": lambda s, d: right(s, max(d, -1)),
-    "sign of the axis lost": lambda s, d: right(s, abs(d)),
-    "sum along the last axis": lambda s, d: divided(shifted(s, d).exp(), -1),
-    "sum of the whole tensor": lambda s, d: right(s.flatten(), 0).view_as(s),
-    "not divided": lambda s, d: shifted(s, d).exp(),
-    "divided by the sum of the scores": divided,
-    "logarithms": lambda s, d: s.log_softmax(d),
-    "powers of two": lambda s, d: divided(shifted(s, d).exp2(), d),
-    "best score only": lambda s, d: (shifted(s, d) == 0).float(),
-    "sigmoid": lambda s, d: s.sigmoid(),
-    "a little added to the sum": lambda s, d: shifted(s, d).exp() / (shifted(s, d).exp().sum(d, keepdim=True) + 0.1),
+    "bfloat16 inside": lambda scores, dim: right(scores.bfloat16(), dim).float(),
+    "largest of the whole tensor": lambda scores, dim: F.normalize((scores - scores.max()).exp(), p=1, dim=dim),
+    "minus infinity made -1e9": lambda scores, dim: right(scores.nan_to_num(neginf=-1e9), dim),
+    "the last axis for a negative one": lambda scores, dim: right(scores, max(dim, -1)),
 }
 
 

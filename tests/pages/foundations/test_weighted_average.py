@@ -99,19 +99,6 @@ def attend(queries, inputs, counts):
     return SOLUTION.attend(queries, inputs, counts.double())
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_solution_takes_integers_and_keeps_the_dtype(dtype):
-    torch.manual_seed(0)
-    queries, inputs, counts = torch.randn(2, 3, dtype=dtype), torch.randn(4, 3, dtype=dtype), torch.arange(4)
-    context = SOLUTION.attend(queries, inputs, counts)
-    torch.testing.assert_close(context, sdpa(queries, repeated(inputs, counts)))
-
-
-def test_the_solution_runs_on_another_device_than_the_default():
-    queries, inputs, counts = (torch.ones(*shape, device="meta") for shape in ((2, 3), (4, 3), (4,)))
-    assert SOLUTION.attend(queries, inputs, counts).is_meta
-
-
 def test_a_token_with_count_0_has_no_influence():
     def function(case):
         queries, inputs, counts = case
@@ -231,76 +218,19 @@ def scores(queries, inputs, counts):
     return queries @ inputs.T + counts.to(queries.dtype).log()
 
 
-def exponentials(queries, inputs, counts):
-    return (queries @ inputs.T).exp() * counts
-
-
 def right(queries, inputs, counts):
     return torch.softmax(scores(queries, inputs, counts), dim=-1) @ inputs
 
 
-def shifted(queries, inputs, counts):
-    visible = (queries @ inputs.T).masked_fill(counts == 0, -torch.inf)
-    return (visible - visible.amax(dim=-1, keepdim=True)).exp() * counts
-
-
-def filled(lowest):
-    return lambda q, x, n: scores(q, x, n).masked_fill(n == 0, lowest).softmax(-1) @ x
-
-
-def changes(name):
-    def answer(queries, inputs, counts):
-        context = right(queries, inputs, counts)
-        {"queries": queries, "inputs": inputs, "counts": counts}[name].data.zero_()
-        return context
-
-    return answer
-
-
 RIGHT = {
-    "logarithms added": right,
     "tokens repeated": lambda q, x, n: sdpa(q, repeated(x, n)),
     "one call with a bias": lambda q, x, n: F.scaled_dot_product_attention(q, x, x, n.to(q.dtype).log()[None], scale=1),
-    "one query after the other": lambda q, x, n: torch.cat([right(row[None], x, n) for row in q]),
-    "the largest score subtracted": lambda q, x, n: F.normalize(shifted(q, x, n), p=1, dim=-1) @ x,
 }
 WRONG = {
-    "returns None": lambda q, x, n: None,
-    "context and weights": lambda q, x, n: (right(q, x, n), scores(q, x, n).softmax(-1)),
-    "a list": lambda q, x, n: right(q, x, n).tolist(),
-    "counts ignored": lambda q, x, n: sdpa(q, x),
-    "only zeros heeded": lambda q, x, n: right(q, x, (n > 0).long()),
-    "zeros not heeded": lambda q, x, n: right(q, x, n.clamp(min=1)),
     "zeros almost heeded": lambda q, x, n: right(q, x, n + 1e-9),
-    "zeros filled with -100": filled(-100),
-    "zeros filled with -1e4": filled(-1e4),
-    "zeros filled with -1e9": filled(-1e9),
-    "logarithm of one more": lambda q, x, n: right(q, x, n + 1),
-    "counts added": lambda q, x, n: (q @ x.T + n).softmax(-1) @ x,
-    "scores multiplied": lambda q, x, n: (q @ x.T * n).softmax(-1) @ x,
     "weights multiplied, not divided again": lambda q, x, n: (q @ x.T).softmax(-1) * n @ x,
-    "weights multiplied, divided by the counts": lambda q, x, n: (q @ x.T).softmax(-1) * n / n.sum() @ x,
-    "tokens multiplied": lambda q, x, n: sdpa(q, x * n[:, None]),
-    "divided by the number of tokens": lambda q, x, n: right(q, x, n) / len(x),
-    "exponentials that overflow": lambda q, x, n: F.normalize(exponentials(q, x, n), p=1, dim=-1) @ x,
-    "exponentials not divided": lambda q, x, n: exponentials(q, x, n) @ x,
-    "scaled": lambda q, x, n: F.scaled_dot_product_attention(q, x, x, n.to(q.dtype).log()[None]),
-    "softmax over the queries": lambda q, x, n: scores(q, x, n).softmax(0) @ x,
-    "weights transposed where square": lambda q, x, n: (
-        scores(q, x, n).softmax(-1).T @ x if len(q) == len(x) else right(q, x, n)
-    ),
-    "no softmax": lambda q, x, n: q @ x.T * n @ x,
-    "counts of queries": lambda q, x, n: (q @ x.T + n.to(q.dtype).log()[: len(q), None]).softmax(-1) @ x,
-    "eight tokens at most": lambda q, x, n: right(q, x[:8], n[:8]),
-    "keys detached": lambda q, x, n: scores(q, x.detach(), n).softmax(-1) @ x,
-    "three numbers wide": lambda q, x, n: right(q[:, :3], x[:, :3], n),
+    "exponentials that overflow": lambda q, x, n: F.normalize((q @ x.T).exp() * n, p=1, dim=-1) @ x,
     "float32": lambda q, x, n: right(q.float(), x.float(), n),
-    "detached": lambda q, x, n: right(q.detach(), x.detach(), n).requires_grad_(),
-    "weights detached": lambda q, x, n: scores(q, x, n).softmax(-1).detach() @ x,
-    "queries detached": lambda q, x, n: right(q.detach(), x, n),
-    "queries changed": changes("queries"),
-    "tokens changed": changes("inputs"),
-    "counts changed": changes("counts"),
 }
 
 
@@ -310,10 +240,7 @@ class TestExercise(Exercise):
     @pytest.mark.parametrize(
         ("answer", "said"),
         [
-            ("counts ignored", "scores times 1: contexts: "),
             ("float32", "contexts: The values for attribute 'dtype' do not match"),
-            ("weights detached", "gradient of queries: "),
-            ("tokens changed", "inputs afterwards: "),
             ("exponentials that overflow", "scores times 10000000000: contexts: "),
         ],
     )

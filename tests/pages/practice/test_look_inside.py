@@ -2,13 +2,16 @@
 
 import copy
 import inspect
+import math
 
 import pytest
 import torch
 import torch.nn.functional as F
+import transformers as hf
 from torch import nn
-from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM
-from transformers.integrations import flash_attention
+from transformers import masking_utils
+from transformers.integrations import flash_attention, sdpa_attention
+from transformers.models.llama import modeling_llama
 from transformers.utils import logging
 
 from tests.pages import properties as p
@@ -16,7 +19,7 @@ from tests.pages.exercise import Exercise, executed
 from tests.pages.references import multihead_attention
 
 SLUG = "practice/look-inside"
-PAGE = p.page_code(SLUG, "recorded")
+PAGE = p.page_code(SLUG, "add")
 sdpa = F.scaled_dot_product_attention
 
 
@@ -25,9 +28,6 @@ def drawn(D=8, causal=True):
     p.seed_modules(0)
     layer, inputs = PAGE.FusedAttention(3 * D, 3, causal=causal), torch.randn(2, 5, 3 * D)
     return layer, inputs, layer.split_qkv(inputs)
-
-
-# -- weights and heads of a layer ------------------------------------------------------------------
 
 
 def build(case):
@@ -82,13 +82,9 @@ def test_scores_above_65504_give_the_weights_of_sdpa_in_float16():
 
 
 def test_the_hook_catches_the_argument_that_forward_names_first_in_any_order():
-    class Layer(nn.Module):
-        def forward(self, hidden, mask=None):
-            return hidden.zero_()
-
-    layer, inputs = Layer(), torch.ones(1, 4, 6, requires_grad=True).clone()
-    caught = PAGE.inputs_of(layer, lambda tokens: layer(mask=torch.zeros(3), hidden=tokens), tokens=inputs)
-    assert torch.equal(caught, torch.ones(1, 4, 6))  # although the layer writes into it
+    layer, inputs = nn.Bilinear(6, 6, 2), torch.ones(4, 6, requires_grad=True)
+    caught = PAGE.inputs_of(layer, lambda tokens: layer(input2=tokens + 1, input1=tokens), tokens=inputs)
+    assert torch.equal(caught, inputs)
     assert not caught.requires_grad
 
 
@@ -99,20 +95,13 @@ def test_what_is_no_layer_of_the_model_or_has_no_tensor_is_refused():
         PAGE.inputs_of(chosen, layer, inputs)
     with pytest.raises(ValueError, match=r"^no tensor: the int 3$"):
         PAGE.inputs_of(chosen, lambda tokens: chosen(3), inputs)
-    with pytest.raises(RuntimeError):
-        PAGE.inputs_of(layer, layer, inputs[..., :4])
     for heads in ((3,), (-1,), (0, 3)):
         with pytest.raises(ValueError, match=rf"^no head {heads[-1]}: the 3 heads are 0 to 2$"):
             PAGE.remove_heads(layer, *heads)
     assert not any(one._forward_pre_hooks for one in (chosen, layer, layer.to_output))
-    with pytest.raises(ValueError, match=r"^8 tokens are too many$"):
-        PAGE.Model(12, 7, 32, 2)(torch.zeros(1, 8, dtype=torch.long))
     for queries, keys in ((inputs, inputs[None]), (inputs[None], inputs)):
         with pytest.raises(ValueError, match=r"^3 axes, and not 4: \(B, H, T, D\)$"):
             PAGE.weights_of_call((queries, keys, keys), {})
-
-
-# -- a recorded call -------------------------------------------------------------------------------
 
 
 def draw_call(case):
@@ -142,50 +131,57 @@ def test_weights_of_a_call_times_the_values_are_what_sdpa_returns():
     p.for_all(p.sizes(B=2, H=2, T=4, D=3).map(draw_call), prove)
 
 
-def test_the_recorder_keeps_no_graph_and_changes_no_result_and_no_gradient():
+def test_what_is_added_to_the_scores_multiplies_weights_and_rows_still_add_up_to_1():
+    def prove(case):
+        queries, keys, values = case.roles
+        added = case.randn(queries.shape[2], keys.shape[2])
+
+        def call():
+            return F.scaled_dot_product_attention(*case.roles, **case.options)
+
+        changed = PAGE.add_to_scores(call, lambda query, key: added)
+        weights = PAGE.weights_of_call(case.roles, case.options) * added.exp()
+        weights = (weights / weights.sum(dim=-1, keepdim=True)).nan_to_num()
+        p.close(changed, weights @ values.repeat_interleave(queries.shape[1] // values.shape[1], dim=1))
+        p.close(PAGE.add_to_scores(call, lambda query, key: torch.zeros_like(added)), call())
+
+    p.for_all(p.sizes(B=2, H=2, T=4, D=3).map(draw_call), prove)
+
+
+def test_the_recorder_keeps_no_graph_and_changes_no_result():
     roles, bias = torch.randn(3, 1, 2, 4, 3, requires_grad=True), torch.zeros(4, 4, requires_grad=True)
     results = []
     kept = PAGE.record_sdpa(lambda: results.append(F.scaled_dot_product_attention(*roles.exp(), attn_mask=bias.exp())))
     given, named = kept[0]
     assert [tensor.requires_grad for tensor in (*given, named["attn_mask"])] == [False] * 4
-    torch.testing.assert_close(torch.stack(given), roles.detach().exp())
-    wanted = sdpa(*roles.exp(), attn_mask=bias.exp())
-    for mine, theirs in zip(*(torch.autograd.grad(one.sum(), (roles, bias)) for one in (results[0], wanted))):
-        torch.testing.assert_close(mine, theirs)
-    with pytest.raises(ZeroDivisionError):
-        PAGE.record_sdpa(lambda: 1 / 0)
-    assert F.scaled_dot_product_attention is sdpa
-
-
-# -- what the text says ----------------------------------------------------------------------------
+    torch.testing.assert_close(results[0], sdpa(*roles.exp(), attn_mask=bias.exp()))
+    assert results[0].requires_grad
+    for replace in (PAGE.record_sdpa, lambda call: PAGE.add_to_scores(call, None)):
+        with pytest.raises(ZeroDivisionError):
+            replace(lambda: 1 / 0)
+        assert F.scaled_dot_product_attention is sdpa
 
 
 @torch.no_grad()
-def test_the_probe_finds_a_forgotten_scale_mask_and_norm():
-    layer, inputs, _ = drawn()
-    inputs = 4 * inputs
-    queries, keys, values = layer.split_qkv(inputs)
-    scores = (queries @ keys.mT / 8**0.5).masked_fill(torch.ones(5, 5).triu(1) > 0, -torch.inf)
-    maps = {
-        "right": scores.softmax(dim=-1),
-        "scale": (scores * 8**0.5).softmax(dim=-1),
-        "padding": scores[..., 1:, :].masked_fill(torch.arange(5) == 0, -torch.inf).softmax(dim=-1),
-        "norm": PAGE.weights_of(layer, F.layer_norm(inputs, (24,))),
-    }
-    for name, weights in maps.items():
-        ours = layer.to_output((weights @ values).transpose(1, 2).flatten(2))
-        gap = (ours - layer(inputs)[:, -weights.shape[2] :]).abs().max()
-        assert (gap < 1e-6) == (name == "right"), name
+def test_the_probe_finds_a_forgotten_scale_and_norm():
+    layer, inputs, (_, _, values) = drawn()
+    unscaled = copy.deepcopy(layer)
+    unscaled.to_qkv.weight[:24] *= 8**0.5
+    normed = F.layer_norm(inputs, (24,))
+    for given, right in (((layer, inputs), True), ((unscaled, inputs), False), ((layer, normed), False)):
+        context = (PAGE.weights_of(*given) @ values).transpose(1, 2).flatten(2)
+        assert ((layer.to_output(context) - layer(inputs)).abs().max() < 1e-6) == right
 
 
 @torch.no_grad()
-def test_with_the_identity_sdpa_returns_weights_and_output_times_values_is_no_map():
-    layer, inputs, (queries, keys, values) = drawn(causal=False)
-    weights = PAGE.weights_of(layer, inputs)
-    torch.testing.assert_close(sdpa(queries, keys, torch.eye(5).expand(2, 3, 5, 5)), weights)
-    product = sdpa(queries, keys, values) @ values.mT
-    assert product.shape == weights.shape
-    assert not torch.allclose(product.sum(dim=-1), weights.sum(dim=-1), atol=0.1)
+def test_with_the_identity_as_values_sdpa_returns_the_weights():
+    layer, inputs, (queries, keys, _) = drawn(causal=False)
+    torch.testing.assert_close(sdpa(queries, keys, torch.eye(5).expand(2, 3, 5, 5)), PAGE.weights_of(layer, inputs))
+
+
+def test_to_stack_no_maps_has_the_message_that_head_view_gives_under_sdpa():
+    with pytest.raises(RuntimeError, match=r"^stack expects a non-empty TensorList$"):
+        torch.stack(())
 
 
 def test_the_wrong_place_takes_numbers_from_every_head_and_leaves_most_of_the_one():
@@ -193,47 +189,17 @@ def test_the_wrong_place_takes_numbers_from_every_head_and_leaves_most_of_the_on
         assert 0.15 < (term[..., 8:16].norm() / term.norm()) ** 2 < 0.5
 
 
-def test_hooks_make_the_encoder_leave_its_fast_path():
-    cell = executed(SLUG, "encoder")[0]
-    assert not any(one.requires_grad for one in cell.encoder.parameters())
-    assert not cell.encoder.training
-    assert [each.sum(dim=-1).allclose(torch.ones(2, 4, 5)) for each in cell.maps[2:4]] == [True, True]
-
-
-# -- the trained model -----------------------------------------------------------------------------
-
-
-def test_training_removes_the_two_heads_of_layer_1_in_turn(monkeypatch):
-    remove, removed = PAGE.remove_heads, []
-    monkeypatch.setitem(PAGE.train.__globals__, "remove_heads", lambda *args: removed.append(args) or remove(*args))
-    model = PAGE.train(steps=4)
-    assert removed == [(model.layers[1], head) for head in (0, 1, 0, 1)]
-    assert not any(layer.to_output._forward_pre_hooks for layer in model.layers)
-
-
-def test_with_another_seed_each_head_of_layer_1_is_a_spare_of_the_other():
-    model, texts = PAGE.train(seed=5), torch.arange(300)
-    tokens, answers, places = PAGE.make_texts(300)
-    layer = model.layers[1]
-    weights = PAGE.weights_of(layer, PAGE.inputs_of(layer, model, tokens), rows=-1)
-    assert (weights[texts, :, 0, places].mean(dim=0) > 0.9).all()
-    *without, neither = (PAGE.accuracy(model, tokens, answers, heads) for heads in ((), [0], [1], [0, 1]))
-    assert min(without) > 0.97 > 0.6 > neither
-
-
-# -- models of transformers, with random weights ---------------------------------------------------
-
 SIZES = {"vocab_size": 40, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
 
 
 def llama(kind):
     torch.manual_seed(0)
-    return LlamaForCausalLM._from_config(LlamaConfig(**SIZES, num_key_value_heads=2), attn_implementation=kind).eval()
+    return hf.LlamaForCausalLM(hf.LlamaConfig(**SIZES, num_key_value_heads=2, attn_implementation=kind)).eval()
 
 
 def bert(kind):
     torch.manual_seed(0)
-    return BertModel._from_config(BertConfig(**SIZES, initializer_range=0.3), attn_implementation=kind).eval()
+    return hf.BertModel(hf.BertConfig(**SIZES, initializer_range=0.3, attn_implementation=kind)).eval()
 
 
 @pytest.mark.usefixtures("on_the_cpu")
@@ -271,10 +237,7 @@ def test_under_sdpa_transformers_warns_or_raises_and_gives_no_weights():
 def test_llama_calls_its_attention_by_keywords_and_its_projections_by_place():
     model, ids = llama("sdpa"), torch.arange(7)[None]
     layer = model.model.layers[0].self_attn
-    with (
-        layer.register_forward_pre_hook(lambda module, given: given[0]),
-        pytest.raises(IndexError, match=r"^tuple index out of range$"),
-    ):
+    with layer.register_forward_pre_hook(lambda module, given: given[0]), pytest.raises(IndexError, match=r"^tuple"):
         model(ids)
     inputs = PAGE.inputs_of(layer, model, input_ids=ids)
     assert torch.equal(inputs, PAGE.inputs_of(layer.q_proj, model, ids))
@@ -291,24 +254,78 @@ def test_bert_ignores_a_head_mask_and_obeys_a_hook_on_its_output_layer():
     assert not torch.allclose(model(ids).last_hidden_state, before, atol=1e-3)
 
 
+STEPS = {"max_new_tokens": 3, "min_new_tokens": 3, "do_sample": False, "pad_token_id": 0}
+WANTED = {"output_attentions": True, "return_dict_in_generate": True}
+
+
 @torch.no_grad()
 def test_generate_returns_the_whole_prompt_and_then_one_row_for_each_token():
-    steps = {"max_new_tokens": 3, "min_new_tokens": 3, "do_sample": False, "pad_token_id": 0}
-    wanted = {"output_attentions": True, "return_dict_in_generate": True}
-    made = llama("eager").generate(torch.arange(3, 10)[None], **steps, **wanted)
+    model = llama("eager")
+    made = model.generate(torch.arange(3, 10)[None], **STEPS, **WANTED)
     assert [tuple(entry[0].shape) for entry in made.attentions] == [(1, 4, 7, 7), (1, 4, 1, 8), (1, 4, 1, 9)]
+    T = made.attentions[-1][0].shape[-1]
+    rows = [F.pad(entry[1][:, :, -1:], (0, T - entry[1].shape[-1])) for entry in made.attentions]
+    whole = model(made.sequences[:, :-1], output_attentions=True).attentions[1]  # the last new token was not read
+    torch.testing.assert_close(torch.cat(rows, dim=2), whole[:, :, -3:], rtol=0, atol=1e-6)
+    sizes = {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4, "decoder_start_token_id": 0}
+    model = hf.T5ForConditionalGeneration(hf.T5Config(**sizes, attn_implementation="eager"))
+    made = model.generate(torch.arange(3, 10)[None], **STEPS, **WANTED)
+    assert torch.cat([entry[1] for entry in made.cross_attentions], dim=2).shape == (1, 4, 3, 7)
 
 
-# -- the exercise ----------------------------------------------------------------------------------
+@torch.no_grad()
+def test_recorded_steps_of_a_padded_batch_have_the_query_heads_of_a_group_as_queries():
+    given = {"attention_mask": torch.tensor([[0, 0, 1, 1, 1], [1] * 5])}
+    ids = torch.arange(3, 13).view(2, 5)
+    made = llama("eager").generate(ids, **given, **STEPS, **WANTED)
+    last = PAGE.record_sdpa(lambda: llama("sdpa").generate(ids, **given, **STEPS))[-1]
+    weights = PAGE.weights_of_call(*last)
+    assert weights.shape == (2, 2, 2, 7)
+    torch.testing.assert_close(weights.flatten(1, 2), made.attentions[-1][1][:, :, 0], rtol=0, atol=1e-6)
 
 
-def right(layer, inputs):
-    context = sdpa(*layer.split_qkv(inputs), is_causal=layer.causal)
-    return torch.einsum("bhtd,ehd->bhte", context, layer.to_output.weight.unflatten(1, (layer.num_heads, -1)))
+@torch.no_grad()
+def test_a_hook_that_changes_returned_weights_changes_nothing():
+    model, ids = llama("eager"), torch.arange(7)[None]
+    before = model(ids).logits
+    for layer in model.model.layers:
+        layer.self_attn.register_forward_hook(lambda module, given, result: (result[0], 0 * result[1]))
+    assert torch.equal(model(ids).logits, before)
+
+
+@torch.no_grad()
+def test_a_registered_function_may_change_one_layer_and_run_sdpa_in_the_others():
+    def mixed(module, query, key, value, mask, **options):
+        if module.layer_idx == 0:
+            return sdpa_attention.sdpa_attention_forward(module, query, key, value, mask, **options)
+        assert mask.dtype == torch.float32
+        mask = mask.clone()
+        mask[..., 2] += added
+        return modeling_llama.eager_attention_forward(module, query, key, value, mask, **options)
+
+    hf.AttentionInterface.register("mixed", mixed)
+    hf.AttentionMaskInterface.register("mixed", masking_utils.eager_mask)
+    ids, model = torch.arange(7)[None], llama("mixed")
+    added = 0.0
+    torch.testing.assert_close(model(ids).logits, llama("eager")(ids).logits, rtol=0, atol=1e-5)
+    (before,) = model(ids, output_attentions=True).attentions
+    added = math.log(5)
+    (after,) = model(ids, output_attentions=True).attentions
+    edited = before * torch.tensor([1, 1, 5, 1, 1, 1, 1])
+    torch.testing.assert_close(after, edited / edited.sum(dim=-1, keepdim=True))
+    assert masking_utils.sdpa_mask(1, 7, 7) is None
+    assert masking_utils.sdpa_mask(1, 7, 7, attention_mask=ids > 0).dtype == torch.bool
+
+
+def test_transformers_5_prunes_no_heads_and_says_which_tokens_are_the_picture():
+    assert not hasattr(hf.BertModel, "prune_heads")
+    assert not hasattr(hf.pytorch_utils, "find_pruneable_heads_and_indices")
+    assert hf.LlavaConfig().image_token_id
+    assert hf.Qwen2VLConfig().image_token_id
+    assert hf.Qwen2VLConfig().vision_config.spatial_merge_size == 2
 
 
 def by_hooks(layer, inputs):
-    """The middle step."""
     terms = []
     for head in range(layer.num_heads):
         with PAGE.remove_heads(layer, head):
@@ -316,35 +333,15 @@ def by_hooks(layer, inputs):
     return layer(inputs)[:, None] - torch.stack(terms, dim=1)
 
 
-def leaves_a_hook(layer, inputs):
-    layer.to_output.register_forward_pre_hook(lambda module, given: None)
-    return right(layer, inputs)
-
-
-RIGHT = {"einsum": right, "by hooks": by_hooks}
-WRONG = {
-    "slices of the output": lambda layer, inputs: torch.stack(
-        [layer(inputs) * (torch.arange(inputs.shape[-1]) // layer.head_dim == h) for h in range(layer.num_heads)], dim=1
-    ),
-    "bias shared": lambda layer, inputs: right(layer, inputs) + layer.to_output.bias / layer.num_heads,
-    "in float32": lambda layer, inputs: right(copy.deepcopy(layer).float(), inputs.float()).double(),
-    "a hook left behind": leaves_a_hook,
-}
+RIGHT = {"the middle step": by_hooks}
+WRONG = {"bias shared": lambda layer, inputs: by_hooks(layer, inputs) + layer.to_output.bias / layer.num_heads}
 
 
 class TestExercise(Exercise):
     SLUG, CHECK, RIGHT, WRONG = SLUG, "check_terms", RIGHT, WRONG
 
 
-# -- changes of the page's code that need no test --------------------------------------------------
-
 SURVIVORS = {
     "`promote_types` gives the same for either order": ["wide = torch.promote_types(torch.float32, keys.dtype)"],
-    "`argsort` takes the last axis by default, which is axis 1": [
-        "names = torch.rand(count, 6).argsort()[:, :3]",
-        "foods = torch.rand(count, 6).argsort()[:, :3] + 6",
-    ],
-    "the logits of the last token have two axes, so the last one is axis 1": ["guesses = logits[:, -1].argmax(dim=1)"],
-    "a tensor of one number compares and prints like the number": ["return (guesses == answers).double().mean()"],
     "queries and keys have one dtype, which SDPA asks for": ["return weights.to(keys.dtype)"],
 }
