@@ -9,7 +9,7 @@ caches, memories, state and gradients? This file needs torch alone.
 
 In pytest, one line makes a test of each probe:
 
-    test_attention = tests_of(lambda: check(attention, width=32, causal=True))
+    test_attention = each_probe(lambda: check(attention, width=32, causal=True))
 
 `python attention_probes.py my_file:build` prints the report of
 `check(**build())`, and exits with 1 if a probe failed.
@@ -283,7 +283,7 @@ def future(it):
 def reads(it):
     """Each row changes with each token that it may read."""
     deaf = (it.may_read() & ~it.moved()).any(dim=0)
-    if deaf.all():
+    if torch.equal(deaf, it.may_read()):
         raise Fails("no nudge changes a row; are the last weights still 0?")
     if deaf.any():
         raise Fails(f"rows do not change with tokens: {pairs(deaf)}")
@@ -360,7 +360,7 @@ def empty(it):
     if it.may_read().triu(1).any():
         is_real[2] = False  # elsewhere, the first pads have no key
     tokens = it.tokens.clone().requires_grad_()
-    rows = first(it.padding(tokens, is_real.clone()))
+    rows = first(it.padding(tokens.clone(), is_real.clone()))
     loss = rows[is_real].square().sum()
     slopes = torch.autograd.grad(loss, tokens)[0]
     for name, tensor in (("outputs", rows), ("gradients", slopes)):
@@ -601,7 +601,7 @@ def reference(it):
 
 
 # --8<-- [start:pytest]
-def tests_of(make):
+def each_probe(make):
     """A test for each probe of a report, which `make` returns."""
     import pytest
 
