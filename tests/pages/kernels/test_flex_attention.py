@@ -14,6 +14,7 @@ from torch._inductor.template_heuristics.triton import CUDAConfigHeuristic
 from torch.nn.attention import flex_attention as flex_module
 from torch.nn.attention.flex_attention import AuxRequest
 from transformers.integrations.flex_attention import flex_attention_forward
+from transformers.masking_utils import create_causal_mask
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 from transformers.models.gemma2 import modeling_gemma2
 
@@ -168,9 +169,6 @@ class TestExercise(Exercise):
     SLUG, CHECK, RIGHT, WRONG = SLUG, "check_packed_prefix", RIGHT, WRONG
 
 
-# -- biases --------------------------------------------------------------------------------------
-
-
 def test_alibi_is_that_of_bloom_and_without_a_causal_mask_the_same_on_both_sides():
     inputs, slopes = roles(T), torch.tensor([2.0**-4, 2.0**-8])
     bias = build_alibi_tensor(torch.ones(1, T), 2, torch.float64).view(1, 2, 1, T)
@@ -214,9 +212,6 @@ def test_a_tensor_read_twice_has_a_gradient_here_and_none_in_the_kernel_of_cuda(
     assert "bias1 = bias.clone()" in checked
 
 
-# -- what it has not, errors ---------------------------------------------------------------------
-
-
 def test_the_fused_kernel_of_the_cpu_trains_no_table_and_gives_no_log_sum_exp():
     attend, leaf = torch.compile(PAGE.flex_attention), torch.ones(2, 4, requires_grad=True)
     with pytest.raises(RuntimeError, match=r"IndexError: tuple index out of range|InvalidCxxCompiler"):
@@ -251,8 +246,12 @@ def test_there_is_no_dropout_no_draw_and_a_log_sum_exp_for_weights():
     with pytest.raises(ValueError, match=r"^`flex_attention` does not support `dropout`"):
         flex_attention_forward(None, *roles(T), attention_mask=None, dropout=0.1)
     assert "return attention_output, lse" in inspect.getsource(flex_attention_forward)
-    with pytest.raises(RuntimeError, match="vmap: called random operation while in randomness error mode"):
-        PAGE.unfused(*roles(T), score_mod=lambda score, b, h, q, k: score * torch.rand_like(score))
+
+
+def test_transformers_takes_a_block_mask_as_it_is_and_mps_does_not_train():
+    config, mask = SimpleNamespace(_attn_implementation="flex_attention"), blocks(PAGE.causal, T)
+    assert create_causal_mask(config, torch.zeros(1, T, 8), mask, None) is mask
+    assert "FlexAttention does not support backward on MPS" in inspect.getsource(flex_module)
 
 
 def test_the_flag_compile_is_deprecated(monkeypatch):
@@ -278,9 +277,6 @@ def test_the_errors_that_the_page_names():
     assert torch.equal(*(PAGE.unfused(*roles(130), block_mask=mask) for mask in (cut, rebuilt)))
     grouped = PAGE.unfused(queries, keys[:, :1], values[:, :1], enable_gqa=True)
     p.close(grouped, PAGE.unfused(queries, keys[:, [0, 0]], values[:, [0, 0]]))
-
-
-# -- compilations --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
