@@ -143,8 +143,7 @@ def test_a_bug_stays_and_hides_in_bfloat16():
 
 @pytest.mark.usefixtures("on_the_cpu")
 def test_a_step_at_4_is_a_32nd_and_swallows_a_hundredth():
-    assert torch.tensor(4.01).bfloat16() == 4
-    assert torch.tensor([4.03125]).bfloat16().item() == 4.03125
+    assert torch.tensor([4.01, 4.03125]).bfloat16().tolist() == [4, 4.03125]
     one = torch.tensor([4.0] + [0.01] * 7, dtype=torch.float64)
     in_parts = executed(SLUG, "parts")[0].in_parts
     assert in_parts(one, 1) == PAGE.round_to(one.sum(), 7)
@@ -210,9 +209,9 @@ def test_generate_moves_the_generator_and_a_seed_sets_it_back():
 def test_what_transformers_calls_full_determinism():
     source = inspect.getsource(trainer_utils.enable_full_determinism)
     for line in (
-        'os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":16:8"',
-        'os.environ["FLASH_ATTENTION_DETERMINISTIC"] = "1"',
-        "torch.use_deterministic_algorithms(True, warn_only=warn_only)",
+        '"CUBLAS_WORKSPACE_CONFIG"] = ',
+        '"FLASH_ATTENTION_DETERMINISTIC"] = "1"',
+        "use_deterministic_algorithms(True",
     ):
         assert line in source
     assert "full_determinism" in TrainingArguments.__dataclass_fields__
