@@ -26,7 +26,7 @@ ALLOWED_IN_LABS = ALLOWED_IMPORTS | {"matplotlib"} | sys.stdlib_module_names
 ALLOWED_ON = {  # where another package is the subject, what torch warns of, or a module is copied or inspected
     "practice/einsum": ALLOWED_IMPORTS | {"einops"},
     "foundations/many-heads": ALLOWED_IMPORTS | {"copy"},
-    "masks/combining": ALLOWED_IMPORTS | {"os", "warnings"},
+    "masks/combining": ALLOWED_IMPORTS | {"warnings"},
     "masks/transformer-layers": ALLOWED_IMPORTS | {"warnings"},
     "kernels/which-kernel": ALLOWED_IMPORTS | {"warnings"},
     "kernels/flex-attention": ALLOWED_IMPORTS | {"os", "textwrap", "timeit", "warnings"},
