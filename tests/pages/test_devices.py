@@ -19,10 +19,10 @@ from tools.cells.source import program_cells, read_cells
 
 OTHER = torch.device("meta")
 NOT_HERE = {
-    ("practice/same-seed", "empty-modules"): "any default device switches off the fast path, which it shows",
     ("foundations/one-head", "solution"): "it makes a module and moves it, which no module on meta can",
     ("masks/transformer-layers", "equal"): "so does `copied`",
     ("cache/kv-cache", "compile"): "it counts graphs, and a decorated function makes more of them",
+    ("masks/combining", "compiled"): "it asks for one graph, and a decorated function makes more",
     ("labs/what-it-costs", "measure"): "the timer of torch makes tensors on the default device",
     ("labs/what-it-costs", "speed"): "so does the same timer",
 }

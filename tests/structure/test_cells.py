@@ -26,11 +26,12 @@ ALLOWED_IN_LABS = ALLOWED_IMPORTS | {"matplotlib"} | sys.stdlib_module_names
 ALLOWED_ON = {  # where another package is the subject, what torch warns of, or a module is copied or inspected
     "practice/einsum": ALLOWED_IMPORTS | {"einops"},
     "foundations/many-heads": ALLOWED_IMPORTS | {"copy"},
-    "masks/combining": ALLOWED_IMPORTS | {"os", "warnings"},
+    "masks/combining": ALLOWED_IMPORTS | {"warnings"},
     "masks/transformer-layers": ALLOWED_IMPORTS | {"warnings"},
     "kernels/which-kernel": ALLOWED_IMPORTS | {"warnings"},
     "kernels/flex-attention": ALLOWED_IMPORTS | {"os", "textwrap", "timeit", "warnings"},
     "practice/look-inside": ALLOWED_IMPORTS | {"inspect", "transformers"},
+    "practice/same-seed": ALLOWED_IMPORTS | {"os", "random"},
 }
 NAMES = ROOT / "tests/structure/names.csv"
 HOLDERS = [torch, torch.Tensor, nn, F, nn.init, nn.attention, nn.attention.bias, torch.autograd, torch.compiler]

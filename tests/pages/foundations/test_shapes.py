@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from transformers import Qwen3Config, Qwen3Model
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from tests.pages import properties as p
@@ -95,6 +96,11 @@ def swapped(batch_first):
     return layer(tokens, tokens, tokens, attn_mask=ZEROS(T, T))
 
 
+def unpacked(tensor):
+    B, T, E = tensor.shape
+    return B, T, E
+
+
 WRONG_LINES = [  # one for each row of the table
     lambda: nn.Linear(12, 20)(ZEROS(B, T, E)),
     lambda: ZEROS(T, D) @ ZEROS(T, D),
@@ -110,11 +116,19 @@ WRONG_LINES = [  # one for each row of the table
     lambda: with_mask(ZEROS(B, T)),
     lambda: with_mask(ZEROS(B, T, T)),
     lambda: F.scaled_dot_product_attention(ZEROS(B, H, T, D), *[ZEROS(B, 3, T, D)] * 2, enable_gqa=True),
+    lambda: torch.bmm(ZEROS(B, H, T, D), ZEROS(B, H, D, T)),
+    lambda: ZEROS(B * H, T, T) + ZEROS(B, T, T),
+    lambda: torch.einsum("bhid,bhjd->bhij", ZEROS(B, T, H * D), ZEROS(B, T, H * D)),
+    lambda: torch.einsum("bhid,bhdj->bhij", ZEROS(B, H, T, D), ZEROS(B, H, T, D)),
+    lambda: unpacked(ZEROS(B, H, T, D)),
+    lambda: unpacked(ZEROS(T, E)),
+    lambda: F.cross_entropy(ZEROS(B, T, 11), ZEROS(B, T).long()),
+    lambda: F.cross_entropy(ZEROS(B * T, 11), ZEROS(B, T).long()),
 ]
 
 
 def message(wrong_line):
-    with pytest.raises((AssertionError, IndexError, RuntimeError)) as error:
+    with pytest.raises((AssertionError, IndexError, RuntimeError, ValueError)) as error:
         wrong_line()
     return str(error.value).strip()
 
@@ -142,6 +156,45 @@ def test_where_axes_0_and_1_are_swapped_a_square_mask_should_be_one_of_the_items
 def test_in_masked_fill_tensor_a_is_the_mask():
     said = message(lambda: ZEROS(2, 4, 6, 6).masked_fill(ZEROS(2, 6, 6).bool(), -torch.inf))
     assert said == message(WRONG_LINES[4]).replace("a (4)", "a (2)").replace("b (2)", "b (4)")
+
+
+def test_in_mat1_and_mat2_the_inner_numbers_are_the_width_given_and_the_one_wanted():
+    said = message(lambda: nn.Linear(512, 171)(ZEROS(4, 4, 1024)))
+    assert said == "mat1 and mat2 shapes cannot be multiplied (16x1024 and 512x171)"
+    heads = message(lambda: nn.Linear(H * D, E)(ZEROS(B, T, H, D)))
+    assert heads == f"mat1 and mat2 shapes cannot be multiplied ({B * T * H}x{D} and {H * D}x{E})"
+
+
+@pytest.mark.parametrize(
+    ("shape", "size", "trusted", "quotient"),
+    [
+        ((64, 49, 3, 3, 21), 602112, 64 * 49 * 3, 64),
+        ((16, 2048, 32, 128), 33554432, 16 * 2048 * 128, 8),
+        ((64, 1024, 8, 128), 65536, 64 * 1024, 1),
+    ],
+)
+def test_the_size_by_the_numbers_that_are_right_is_the_one_that_was_meant(shape, size, trusted, quotient):
+    said = message(lambda: torch.empty(size, device="meta").view(shape))
+    assert said == f"shape '{list(shape)}' is invalid for input of size {size}"
+    assert size == trusted * quotient
+
+
+def test_a_mask_per_item_is_repeated_in_the_order_of_the_joined_axis():
+    scores, mask = torch.randn(B, H, T, T), torch.randn(B, T, T)
+    right = (scores + mask[:, None]).flatten(0, 1)
+    assert torch.equal(scores.flatten(0, 1) + mask.repeat_interleave(H, dim=0), right)
+    assert not torch.equal(scores.flatten(0, 1) + mask.repeat(H, 1, 1), right)
+    assert torch.equal(right.unflatten(0, (B, H)), scores + mask[:, None])
+
+
+def test_a_model_with_a_head_dim_of_its_own_has_projections_of_these_shapes():
+    sizes = {"num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "num_hidden_layers": 1}
+    with torch.device("meta"):
+        model = Qwen3Model(Qwen3Config(hidden_size=2560, intermediate_size=8, vocab_size=5, **sizes))
+    cell = executed(SLUG, "projections")[0]
+    for name in ("q_proj", "k_proj", "o_proj"):
+        assert model.get_submodule(f"layers.0.self_attn.{name}").weight.shape == getattr(cell, name).weight.shape
+    assert "size mismatch" in message(lambda: nn.Linear(E, H * D).load_state_dict(nn.Linear(4, H * D).state_dict()))
 
 
 # -- the exercise --------------------------------------------------------------------------------

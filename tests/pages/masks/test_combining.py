@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import LlamaConfig, LlamaModel
 from transformers.masking_utils import create_causal_mask
 
 from tests.pages import properties as p
@@ -50,29 +50,6 @@ def test_masks_that_are_true_where_a_key_is_hidden_are_joined_with_or():
     future, pads = ~PAGE.causal, ~PAGE.is_real[:, None, None]
     assert torch.equal(~(future | pads), visible_of(LENGTHS, 5, "left"))
     assert (~(future & pads))[0, 0, 0].tolist() == [True, False, True, True, True]
-
-
-def test_the_mask_costs_a_byte_per_pair_and_text():
-    assert torch.empty(8, 1, 4096, 4096, dtype=torch.bool, device="meta").nbytes == 128 * 2**20
-
-
-class Made(TorchDispatchMode):
-    """The bytes of what `torch.where` returns inside."""
-
-    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
-        result = operator(*args, **(kwargs or {}))
-        self.bytes = getattr(self, "bytes", 0) + (result.nbytes if operator is torch.ops.aten.where.self else 0)
-        return result
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_inside_sdpa_on_the_cpu_a_boolean_mask_takes_the_dtype_of_the_queries(dtype, on_the_cpu):
-    B, H, T = 2, 4, 16
-    heads, visible = torch.zeros(B, H, T, 8, dtype=dtype), torch.ones(B, 1, T, T, dtype=torch.bool)
-    for mask, numbers in ((visible, B * T * T), (visible.expand(B, H, T, T), B * H * T * T), (visible.to(dtype), 0)):
-        with Made() as made:
-            F.scaled_dot_product_attention(heads, heads, heads, attn_mask=mask)
-        assert made.bytes == numbers * dtype.itemsize
 
 
 def test_texts_packed_in_one_row_give_what_they_give_alone():
@@ -186,15 +163,37 @@ def test_a_repair_gives_real_rows_the_outputs_and_gradients_of_their_text_alone(
     p.close(*(torch.autograd.grad(loss, inputs, retain_graph=True)[0] for loss in losses), 1e-4)
 
 
-def test_an_empty_memory_is_saved_by_zero_weights():
-    queries, memory = torch.randn(2, 3, 4, requires_grad=True), torch.randn(2, 5, 4, requires_grad=True)
-    visible = torch.tensor([[[True, True, False, False, False]], [[False] * 5]])
-    weights = torch.softmax((queries @ memory.mT).masked_fill(~visible, -torch.inf), dim=-1)
-    context = weights.masked_fill(~visible.any(dim=-1, keepdim=True), 0) @ memory
-    context.sum().backward()
-    assert (context[1] == 0).all()
-    assert queries.grad.isfinite().all()
-    assert memory.grad.isfinite().all()
+@pytest.mark.parametrize("text", [0, 2])
+def test_beside_a_memory_of_pads_the_others_give_what_they_give_alone(text):
+    cell = names("pads-only")
+    real = cell.memory[text : text + 1, :, cell.memory_is_real[text]]
+    alone = F.scaled_dot_product_attention(PAGE.inputs[text : text + 1], real, real)
+    p.close(cell.context[text : text + 1], alone, 1e-6)
+    (gradient,) = torch.autograd.grad(alone.square().sum(), cell.memory)
+    p.close(cell.gradient[text], gradient[text], 1e-5)
+
+
+# -- numbers and dtypes of masks -------------------------------------------------------------------
+
+
+def test_a_fill_that_does_not_fit_is_refused_and_one_of_float16_overflows_if_added():
+    for dtype, fill, name in (
+        (torch.float16, -1e9, "Half"),
+        (torch.bfloat16, torch.finfo(torch.float32).min, "BFloat16"),
+    ):
+        with pytest.raises(RuntimeError, match=f"^value cannot be converted to type c10::{name} without overflow$"):
+            torch.zeros(2, dtype=dtype).masked_fill(torch.tensor([True, False]), fill)
+    lowest = torch.tensor(torch.finfo(torch.float16).min, dtype=torch.float16)
+    assert (lowest - 16).isneginf()
+    assert (lowest - 15.9).isfinite()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_sdpa_takes_a_float32_mask_beside_queries_of_another_dtype(dtype):
+    bias = torch.zeros(3, 1, 5, 5).masked_fill(~visible_of(LENGTHS, 5, "left", itself=True), -torch.inf)
+    heads = PAGE.inputs.to(dtype)
+    contexts = [F.scaled_dot_product_attention(heads, heads, heads, attn_mask=mask) for mask in (bias, bias.to(dtype))]
+    p.close(*contexts, 1e-2)
 
 
 # -- PyTorch's kernels, transformers ---------------------------------------------------------------
@@ -224,6 +223,44 @@ def test_the_library_combines_the_masks_in_the_same_way_and_repairs_nothing(side
 
     assert torch.equal(library_mask("sdpa"), visible)
     assert torch.equal(library_mask("eager"), torch.zeros(visible.shape).masked_fill(~visible, lowest))
+
+
+SIZES = {"vocab_size": 9, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+IDS, COUNTED = torch.tensor([[0, 0, 1, 2, 3], [4, 5, 6, 7, 8]]), torch.tensor([[0, 0, 0, 1, 2], [0, 1, 2, 3, 4]])
+
+
+def llama(kind):
+    p.seed_modules(0)
+    config = LlamaConfig(**SIZES, initializer_range=0.5, attn_implementation=kind)
+    model = LlamaModel(config).eval()
+    return lambda ids, **given: model(ids, **given).last_hidden_state.detach()
+
+
+@pytest.mark.parametrize("kind", ["sdpa", "eager"])
+def test_a_mask_of_four_axes_replaces_that_of_a_model_and_eager_adds_booleans(kind):
+    model, visible = llama(kind), visible_of([3, 5], 5, "left", itself=True)
+    floats = torch.zeros(visible.shape).masked_fill(~visible, torch.finfo(torch.float32).min)
+    pads = (IDS > 0)[:, None, None].expand(2, 1, 5, 5)
+    alone = model(IDS[:1, 2:])[0]
+    gap = {
+        name: float((model(IDS, attention_mask=mask, position_ids=COUNTED)[0, 2:] - alone).abs().max())
+        for name, mask in {"booleans": visible, "floats": floats, "pads": pads}.items()
+    }
+    assert gap["floats"] < 1e-4 < gap["pads"]
+    assert (gap["booleans"] < 1e-4) == (kind == "sdpa")
+    with pytest.raises(RuntimeError, match="expand"):
+        model(IDS, attention_mask=visible[:, 0])
+    if kind == "sdpa":
+        with pytest.raises(RuntimeError, match=r"^Expected attn_mask dtype to be bool"):
+            model(IDS, attention_mask=visible.long())
+
+
+def test_positions_that_begin_again_part_texts_only_without_a_mask_and_a_cache():
+    model, row, again = llama("sdpa"), IDS[1:], torch.tensor([[0, 1, 2, 0, 1]])
+    alone = model(row[:, 3:])[0]
+    ones = {"attention_mask": torch.ones(1, 5).long(), "use_cache": False}
+    for given, apart in ({"use_cache": False}, True), ({}, False), (ones, False):
+        assert torch.allclose(model(row, position_ids=again, **given)[0, 3:], alone, atol=1e-4) == apart
 
 
 # -- the exercise: every answer runs on the device of the lengths, or it would fail for that alone ----

@@ -5,9 +5,21 @@ import re
 import pytest
 import torch
 import torch.nn.functional as F
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 from torch import nn
 from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence, pad_sequence
-from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaModel
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    BertModel,
+    DataCollatorForLanguageModeling,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaModel,
+    PreTrainedTokenizerFast,
+)
 from transformers.generation import utils
 
 from tests.pages import properties as p
@@ -26,10 +38,10 @@ def embed(sentence):
     return PAGE.embedding[torch.tensor(sentence)]
 
 
-def alone(tokens, causal=False):
+def alone(tokens):
     """The rows of one sentence (T, E) by PyTorch's attention, which has seen neither a pad nor a mask of ours."""
     qkv = F.linear(tokens, PAGE.attention.to_qkv.weight).unflatten(-1, (3, PAGE.attention.num_heads, -1))
-    context = F.scaled_dot_product_attention(*qkv.permute(1, 2, 0, 3)[:, None], is_causal=causal)[0]  # (H, T, D)
+    context = F.scaled_dot_product_attention(*qkv.permute(1, 2, 0, 3)[:, None])[0]  # (H, T, D)
     return PAGE.attention.to_output(context.transpose(0, 1).flatten(1))
 
 
@@ -85,21 +97,29 @@ def test_a_sentence_of_length_0_gives_nan():
 
 
 def test_the_masked_mean_and_loss_are_those_of_the_sentences_alone():
-    cell, _ = executed(SLUG, "average")
+    pooled, cell = executed(SLUG, "average")[0], executed(SLUG, "loss")[0]
     hidden = [embed(sentence) + alone(embed(sentence)) for sentence in SENTENCES]
-    means = torch.stack([rows.mean(dim=0) for rows in hidden])
-    p.close(cell.mean, means, 1e-5)
-    loss = F.cross_entropy(torch.cat(hidden) @ PAGE.embedding.T, torch.cat(PAGE.sentences))
-    p.close(cell.loss, loss, 1e-5)
+    p.close(pooled.mean, torch.stack([rows.mean(dim=0) for rows in hidden]), 1e-5)
+    p.close(cell.loss, F.cross_entropy(torch.cat(hidden) @ PAGE.embedding.T, torch.cat(PAGE.sentences)), 1e-5)
     assert torch.equal(F.cross_entropy(cell.logits, cell.targets), cell.loss)  # -100 is ignored by default
+    assert torch.equal(F.cross_entropy(cell.logits, cell.padded, ignore_index=PAD), cell.loss)
 
 
-def test_a_causal_mask_hides_the_pads_on_the_right_and_not_those_on_the_left():
-    for sentence in SENTENCES:
-        fill = [PAD] * (6 - len(sentence))
-        rows, right, left = (alone(embed(ids), causal=True) for ids in (sentence, sentence + fill, fill + sentence))
-        p.close(right[: len(sentence)], rows, 1e-6)
-        assert (left[-len(sentence) :] - rows).abs().max() > 0.01
+def test_a_padding_idx_keeps_a_vector_at_zero_and_a_key_of_zeros_takes_weight():
+    embedding = nn.Embedding(4, 8, padding_idx=0)
+    rows = embedding(torch.tensor([1, 2, 0]))
+    weights = torch.softmax(rows @ rows.T, dim=-1)
+    (weights @ rows).square().sum().backward()
+    assert (weights[:2, 2] > 0).all()
+    assert (embedding.weight[0] == 0).all()
+    assert (embedding.weight.grad[0] == 0).all()
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_the_first_real_token_is_found_on_both_sides(side):
+    is_real = IS_REAL[side]
+    first = is_real.int().argmax(dim=1)
+    assert [row[i].item() for row, i in zip(IDS[side], first)] == [sentence[0] for sentence in SENTENCES]
 
 
 @pytest.mark.usefixtures("on_the_cpu")
@@ -152,6 +172,33 @@ def test_rotary_positions_do_not_change_with_the_shift():
     assert gap(LLAMA, "left") < 1e-5
 
 
+def test_the_labels_of_a_model_ignore_100_below_zero_and_not_the_pad():
+    for network in GPT_2, built(BertForMaskedLM, BertConfig(**SMALL, max_position_embeddings=8)):
+        pads = ~IS_REAL["right"]
+        given = {"input_ids": IDS["right"], "attention_mask": IS_REAL["right"].long()}
+        logits = network(**given).logits
+        masked, plain = (network(**given, labels=IDS["right"].masked_fill(pads, fill)).loss for fill in (-100, PAD))
+        shift = 1 if network is GPT_2 else 0
+        targets = IDS["right"].masked_fill(pads, -100)[:, shift:]
+        p.close(masked.double(), F.cross_entropy(logits[:, : 5 - shift].mT, targets), 1e-5)
+        assert abs(plain - masked) > 1e-3
+
+
+def test_the_collator_of_a_language_model_masks_labels_by_the_id_of_the_pad():
+    words = Tokenizer(WordLevel({"<end>": 0, "step": 1}))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, pad_token="<end>", eos_token="<end>")
+    batch = DataCollatorForLanguageModeling(tokenizer, mlm=False)([{"input_ids": [1, 0]}, {"input_ids": [1, 1, 1, 0]}])
+    assert batch["labels"].tolist() == [[1, -100, -100, -100], [1, 1, 1, -100]]
+
+
+def test_a_new_token_is_out_of_range_until_the_embeddings_are_resized():
+    network, ids = built(GPT2LMHeadModel, GPT2Config(**SIZES, bos_token_id=0, eos_token_id=None)), torch.tensor([[20]])
+    with pytest.raises(IndexError, match=r"^index out of range in self$"):
+        network(ids)
+    network.resize_token_embeddings(21)
+    assert network(ids).logits.shape == (1, 1, 21)
+
+
 def generated(ids, is_real, pad=PAD, **options):
     mask = {} if is_real is None else {"attention_mask": is_real.long()}
     options |= {"max_new_tokens": 4, "do_sample": False, "pad_token_id": pad}
@@ -167,6 +214,7 @@ def test_generate_counts_positions_by_the_mask_and_continues_left_padded_texts_o
 
 
 RIGHT_PADDING = "A decoder-only architecture is being used, but right-padding was detected!"
+NOT_SET = "The attention mask and the pad token id were not set, with a batched input."
 NO_MASK = (
     "The attention mask is not set with a batched input, and cannot be inferred from input because pad token is same "
     "as eos token."
@@ -180,6 +228,8 @@ NO_MASK = (
         (IDS["right"], IS_REAL["right"], {}, [RIGHT_PADDING]),
         (torch.tensor([[1, 2], [3, 19]]), None, {"pad": 19}, [RIGHT_PADDING]),
         (torch.tensor([[1, 2], [3, 19]]), None, {"pad": 19, "eos_token_id": 19}, [NO_MASK, RIGHT_PADDING]),
+        (torch.tensor([[1, 2], [3, 4]]), None, {"pad": None, "eos_token_id": 19}, [NOT_SET, NO_MASK]),
+        (torch.tensor([[3, 19]]), None, {"pad": None, "eos_token_id": 19}, []),
     ],
 )
 def test_the_messages_of_generate_are_those_of_the_page(ids, is_real, options, said, monkeypatch):
