@@ -9,7 +9,7 @@ caches, memories, state and gradients? This file needs torch alone.
 
 In pytest, one line makes a test of each probe:
 
-    test_attention = each_probe(lambda: check(attention, width=32, causal=True))
+    test_attention = each_probe(lambda: check(attention, width=32))
 
 `python attention_probes.py my_file:build` prints the report of
 `check(**build())`, and exits with 1 if a probe failed.

@@ -347,28 +347,31 @@ def test_arguments_that_do_not_fit_are_refused():
         kit.check(width=WIDTH)
 
 
-USER = """
-import torch
-from attention_probes import check, each_probe
+def test_each_probe_is_a_test_of_pytest():
+    test = kit.each_probe(lambda: report(broken(visible=triangle(1))))
+    assert test.pytestmark[0].args == ("probe", [probe.name for probe in kit.PROBES])
+    test("batch")
+    with pytest.raises(AssertionError, match="^rows change with tokens after them: "):
+        test("future")
+    with pytest.raises(pytest.skip.Exception, match="^give memory, "):
+        test("memory")
 
-def mean(tokens):
+
+MINE = """
+import torch
+
+def running_mean(tokens):
     return tokens.cumsum(dim=1) / torch.arange(1, tokens.shape[1] + 1)[:, None].to(tokens)
 
 def build():
-    return {"call": mean, "width": 8, "causal": %s}
-
-test_mean = each_probe(lambda: check(**build()))
+    return {"call": running_mean, "width": 8}
 """
 
 
-@pytest.mark.parametrize(("causal", "status"), [(True, 0), (False, 1)])
-def test_it_is_a_command_and_a_test_for_each_probe(tmp_path, causal, status):
-    (tmp_path / "test_mine.py").write_text(USER % causal)
-    (tmp_path / "attention_probes.py").write_text((ROOT / "snippets/attention_probes.py").read_text())
-    command = [sys.executable, "attention_probes.py", "test_mine:build"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout[:6].strip()) == (status, "failed" if status else "passed")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_mine.py"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == status
-    assert "6 passed, 8 skipped" in done.stdout or status
+def test_a_file_of_ones_own_is_checked_from_the_command_line(tmp_path):
+    (tmp_path / "mine.py").write_text(MINE)
+    command = [sys.executable, ROOT / "snippets/attention_probes.py", f"{tmp_path}/mine.py:build"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stdout.startswith("failed    reads       rows do not change with tokens: row 0 token 1, ")
+    assert kit.main(["mine.py"]) == 2
