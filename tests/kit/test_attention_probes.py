@@ -351,9 +351,9 @@ def test_each_probe_is_a_test_of_pytest():
     test = kit.each_probe(lambda: report(broken(visible=triangle(1))))
     assert test.pytestmark[0].args == ("probe", [probe.name for probe in kit.PROBES])
     test("batch")
-    with pytest.raises(AssertionError, match="^rows change with tokens after them: "):
+    with pytest.raises(AssertionError, match=r"^rows change with tokens after them: "):
         test("future")
-    with pytest.raises(pytest.skip.Exception, match="^give memory, "):
+    with pytest.raises(pytest.skip.Exception, match=r"^give memory, "):
         test("memory")
 
 
