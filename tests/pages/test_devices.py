@@ -22,7 +22,6 @@ NOT_HERE = {
     ("practice/same-seed", "empty-modules"): "any default device switches off the fast path, which it shows",
     ("foundations/one-head", "solution"): "it makes a module and moves it, which no module on meta can",
     ("masks/transformer-layers", "equal"): "so does `copied`",
-    ("cache/kv-cache", "compile"): "it counts graphs, and a decorated function makes more of them",
     ("labs/what-it-costs", "measure"): "the timer of torch makes tensors on the default device",
     ("labs/what-it-costs", "speed"): "so does the same timer",
 }

@@ -18,7 +18,7 @@ from tests.pages import properties as p
 from tests.pages.exercise import Exercise
 
 SLUG = "cache/kv-cache"
-PAGE, SOLUTION = (p.page_code(SLUG, cell) for cell in ("half", "solution"))
+PAGE, SOLUTION = (p.page_code(SLUG, cell) for cell in ("rollback", "solution"))
 PAGE_BYTES = p.page_code(SLUG, "bytes").models
 FROM_LLAMA = p.page_code("cache/grouped", "load").from_llama
 SIZES = {"vocab_size": 11, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2}
