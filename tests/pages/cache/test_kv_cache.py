@@ -202,8 +202,7 @@ def test_what_does_not_fit_a_layer_or_a_decoder_raises():
             PAGE.decoder(PAGE.tokens, caches)
 
 
-DEFAULTS = {"GPT-2 small": hf.GPT2Config, "Gemma 7B": hf.GemmaConfig, "Falcon 7B": hf.FalconConfig}
-DEFAULTS |= {"Llama 2 7B": hf.LlamaConfig}
+DEFAULTS = {"GPT-2 small": hf.GPT2Config, "Gemma 7B": hf.GemmaConfig, "Llama 2 7B": hf.LlamaConfig}
 
 
 @pytest.mark.parametrize("name", DEFAULTS)
