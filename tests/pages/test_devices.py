@@ -21,7 +21,6 @@ OTHER = torch.device("meta")
 NOT_HERE = {
     ("foundations/one-head", "solution"): "it makes a module and moves it, which no module on meta can",
     ("masks/transformer-layers", "equal"): "so does `copied`",
-    ("cache/kv-cache", "compile"): "it counts graphs, and a decorated function makes more of them",
     ("masks/combining", "compiled"): "it asks for one graph, and a decorated function makes more",
     ("labs/what-it-costs", "measure"): "the timer of torch makes tensors on the default device",
     ("labs/what-it-costs", "speed"): "so does the same timer",

@@ -2,22 +2,23 @@
 
 import copy
 import inspect
+import io
 import itertools
+import re
 
 import pytest
 import torch
 import torch.nn.functional as F
 import transformers as hf
 from hypothesis import strategies as st
+from torch import nn
 from torch.nn.attention.bias import causal_lower_right
 
 from tests.pages import properties as p
 from tests.pages.exercise import Exercise
-from tools.cells.execute import run
-from tools.cells.source import program_cells, read_cells
 
 SLUG = "cache/kv-cache"
-PAGE, SOLUTION = (p.page_code(SLUG, cell) for cell in ("turns", "solution"))
+PAGE, SOLUTION = (p.page_code(SLUG, cell) for cell in ("rollback", "solution"))
 PAGE_BYTES = p.page_code(SLUG, "bytes").models
 FROM_LLAMA = p.page_code("cache/grouped", "load").from_llama
 SIZES = {"vocab_size": 11, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2}
@@ -36,64 +37,30 @@ def both(window=None):
     return theirs, ours, PAGE.tokens
 
 
-def in_their_chunks(theirs, tokens, sizes, cache, mask=None):
+def in_their_chunks(theirs, tokens, sizes, cache, is_real):
     rows, end = [], 0
     for chunk in tokens.split(sizes, dim=1):
         end += chunk.shape[1]
-        given = {} if mask is None else {"attention_mask": mask[:, :end].long()}
-        rows.append(theirs(chunk, past_key_values=cache, use_cache=True, **given).logits)
-    return torch.cat(rows, dim=1)
-
-
-# -- references ----------------------------------------------------------------------------------
-
-
-def in_ours(ours, tokens, sizes, kind, room, is_real=None):
-    return PAGE.in_chunks(ours, tokens, sizes, [kind(room) for _ in ours.layers], is_real)
+        rows.append(theirs(chunk, past_key_values=cache, attention_mask=is_real[:, :end].long()).logits)
+    return torch.cat(rows, dim=1)[is_real]
 
 
 @pytest.mark.parametrize("sizes", CHUNKINGS)
 @torch.no_grad()
 def test_logits_are_those_of_llama_and_of_mistral_with_each_of_their_caches(sizes):
-    theirs, ours, tokens = both()
-    p.close(ours(tokens), theirs(tokens).logits, CLOSE)
-    for cache in hf.DynamicCache(config=theirs.config), hf.StaticCache(config=theirs.config, max_cache_len=12):
-        rows = in_their_chunks(theirs, tokens, sizes, cache)
-        p.close(in_ours(ours, tokens, sizes, PAGE.Cache, 9), rows, CLOSE)
-        p.close(in_ours(ours, tokens, sizes, PAGE.StaticCache, 12), rows, CLOSE)
-    theirs, ours, tokens = both(window=3)
-    full, cache = theirs(tokens).logits, hf.DynamicCache(config=theirs.config)
-    p.close(in_their_chunks(theirs, tokens, sizes, cache), full, CLOSE)
-    p.close(in_ours(ours, tokens, sizes, PAGE.RollingCache, 3), full, CLOSE)
-    p.close(in_ours(ours, tokens, sizes, PAGE.Cache, 9), full, CLOSE)
-    assert cache.layers[0].keys.shape[2] == 2
+    def in_ours(kind, room):
+        return PAGE.in_chunks(ours, tokens, sizes, [kind(room) for _ in ours.layers], is_real)[is_real]
 
-
-@torch.no_grad()
-def test_left_padded_texts_give_what_llama_gives_with_a_mask_as_long_as_its_cache():
-    theirs, ours, tokens = both()
     is_real = torch.arange(9) >= torch.tensor([[0], [3], [5]])
-    rows = in_their_chunks(theirs, tokens, [6, 1, 2], hf.DynamicCache(config=theirs.config), is_real)
-    for kind in PAGE.Cache, PAGE.StaticCache, PAGE.RollingCache:
-        found = in_ours(ours, tokens, [6, 1, 2], kind, 10 if kind is PAGE.RollingCache else 9, is_real)
-        p.close(found[is_real], rows[is_real], CLOSE)
-    for text, real in enumerate(is_real):
-        p.close(found[text, real], ours(tokens[text : text + 1, real])[0], CLOSE)
-
-
-def test_visible_keys_are_those_of_plain_loops():
-    def prove(case):
-        positions = torch.arange(case.Tq) + case.start
-        places = torch.randperm(case.start + case.Tq, generator=torch.Generator().manual_seed(case.seed))
-        is_real = case.randn(case.B, len(places)) > 0
-        for window, real in itertools.product((None, case.window), (None, is_real)):
-            found = PAGE.visible_keys(positions, places, window, real).expand(case.B, 1, -1, -1)
-            for b, (i, query), (j, key) in itertools.product(range(case.B), enumerate(positions), enumerate(places)):
-                near = window is None or query - key < window
-                seen = key <= query and near and (real is None or real[b, j])
-                assert found[b, 0, i, j] == bool(seen or key == query)
-
-    p.for_all(p.sizes(B=2, Tq=3, start=(0, 4), window=4), prove)
+    theirs, ours, tokens = both()
+    for cache in hf.DynamicCache(config=theirs.config), hf.StaticCache(config=theirs.config, max_cache_len=12):
+        rows = in_their_chunks(theirs, tokens, sizes, cache, is_real)
+        p.close(in_ours(PAGE.Cache, 9), rows, CLOSE)
+        p.close(in_ours(PAGE.StaticCache, 9), rows, CLOSE)
+    theirs, ours, tokens = both(window=3)
+    rows = in_their_chunks(theirs, tokens, sizes, hf.DynamicCache(config=theirs.config), is_real)
+    p.close(in_ours(PAGE.RollingCache, 3), rows, CLOSE)
+    p.close(in_ours(PAGE.Cache, 9), rows, CLOSE)
 
 
 @st.composite
@@ -114,12 +81,11 @@ def test_chunks_of_drawn_sizes_give_the_rows_of_the_whole_with_every_cache():
     def prove(case):
         caches = [PAGE.Cache(case.T), PAGE.StaticCache(case.T + 2)]
         caches += [PAGE.RollingCache(case.window)] if case.window else []
-        pads = torch.ones(case.B, 2) > 0
+        columns = torch.cat([case.is_real, torch.ones(case.B, 2) > 0], dim=1)
         with torch.no_grad():
-            for is_real in None, case.is_real:
+            for is_real, real in (None, None), (case.is_real, columns):
                 whole = case.attention(case.inputs, is_real=is_real)
                 for cache in caches:
-                    real = None if is_real is None else torch.cat([is_real, pads], dim=1)
                     rows = [case.attention(chunk, cache, real) for chunk in case.inputs.split(case.sizes, dim=1)]
                     p.close(torch.cat(rows, dim=1), whole)
                     assert int(cache.length) == case.T
@@ -130,42 +96,60 @@ def test_chunks_of_drawn_sizes_give_the_rows_of_the_whole_with_every_cache():
 
 def test_the_simple_class_and_the_fix_give_the_rows_of_the_class():
     def prove(case):
-        simple = PAGE.SimpleAttention(4 * case.H, case.H).double()
-        attention = PAGE.Attention(4 * case.H, case.H).double()
+        simple, attention = (kind(4 * case.H, case.H).double() for kind in (PAGE.SimpleAttention, PAGE.Attention))
         attention.load_state_dict(simple.state_dict())
+        start = case.sizes[0]
         with torch.no_grad():
-            whole = attention(case.inputs)
-            rows, past = simple(case.inputs[:, : case.sizes[0]])
-            p.close(rows, whole[:, : case.sizes[0]])
-            for token in range(case.sizes[0], case.T):
-                row, past = simple(case.inputs[:, token : token + 1], past)
-                p.close(row[:, 0], whole[:, token])
-            queries, *roles = case.randn(3, case.B, case.H, case.T, 4)
-            rows = F.scaled_dot_product_attention(queries, *roles, is_causal=True)[:, :, case.sizes[0] :]
-            p.close(PAGE.attend(queries[:, :, case.sizes[0] :], *roles), rows)
+            rows, past = simple(case.inputs[:, :start])
+            for token in case.inputs.split(1, dim=1)[start:]:
+                row, past = simple(token, past)
+                rows = torch.cat([rows, row], dim=1)
+            p.close(rows, attention(case.inputs))
+        queries, *roles = case.randn(3, case.B, case.H, case.T, 4)
+        rows = F.scaled_dot_product_attention(queries, *roles, is_causal=True)
+        p.close(PAGE.attend(queries[:, :, start:], *roles), rows[:, :, start:])
 
     p.for_all(chunked(), prove)
     with pytest.raises(ValueError, match=r"^2 new tokens after a past, not one$"):
         PAGE.SimpleAttention(8, 2)(torch.ones(3, 2, 8), [torch.ones(3, 2, 1, 4)] * 2)
 
 
-ROPE = read_cells(p.ROOT / "snippets/position/rope.md")
-OURS = [cell for cell in read_cells(p.ROOT / f"snippets/{SLUG}.md") if cell.name in ("cache", "visible", "attention")]
+@torch.no_grad()
+def test_a_row_after_an_eviction_is_that_of_a_text_of_the_kept_tokens():
+    for sinks, window, base, T in itertools.product((1, 2, 4), (1, 3), (None, 100.0), (1, 4, 9)):
+        p.seed_modules(T)
+        attention, inputs = PAGE.Attention(8, 2, base=base).double(), torch.randn(3, T, 8, dtype=torch.float64)
+        cache = PAGE.SinkCache(sinks, window, base)
+        for token in inputs.split(1, dim=1):
+            row = attention(token, cache)
+        kept = torch.cat([inputs[:, :sinks], inputs[:, max(sinks, T - 1 - window) :]], dim=1)
+        p.close(row, attention(kept)[:, -1:])
+        assert cache.length == cache.keys.shape[2] == min(T, sinks + window)
 
 
-CALLERS = [cell for cell in ROPE if cell.output and "= Attention(" in cell.code]
+def test_int8_is_off_by_half_a_step_at_most_and_keeps_no_other_tensor():
+    roles, cache = torch.randn(2, 3, 2, 5, 6), PAGE.Int8Cache(5)
+    for part in roles.split([3, 1, 1], dim=3):
+        *found, places = cache.add(*part)
+    assert places.tolist() == [0, 1, 2, 3, 4]
+    for role, kept in zip(roles, found, strict=True):
+        assert bool(((role - kept).abs() <= role.abs().amax(-1, keepdim=True) / 253).all())
 
 
-@pytest.mark.parametrize("cell", CALLERS, ids=[cell.name for cell in CALLERS])
-def test_the_class_prints_what_that_of_the_page_before_prints(cell):
-    parts = program_cells(ROPE, cell)
-    if not any("(Attention)" in part.code for part in parts):  # a class that builds on theirs
-        parts = [new for part in parts for new in (OURS if "class Attention" in part.code else [part])]
-        outputs = run(cell.path, parts, str(torch.get_default_device())).outputs
-        assert outputs[cell.name].getvalue() == cell.output
-
-
-# -- what the caches and classes promise ---------------------------------------------------------
+@torch.no_grad()
+def test_drafts_change_no_token_of_a_greedy_text():
+    decoder = PAGE.make_decoder()
+    for B, T, wrong in itertools.product((1, 3), (1, 2, 4), (1, 3, 5)):
+        caches, text = [PAGE.Cache(40) for _ in decoder.layers], PAGE.tokens[:B, :4]
+        written = torch.cat([text, decoder(text, caches)[:, -1:].argmax(-1)], dim=1)
+        while text.shape[1] < 18:
+            text = torch.cat([text, decoder(text)[:, -1:].argmax(-1)], dim=1)
+        while written.shape[1] < 13:
+            draft = text[:, written.shape[1] :][:, :T].clone()
+            draft[-1, wrong::wrong] = 0
+            written = torch.cat([written, PAGE.accept(decoder, caches, written[:, -1:], draft)], dim=1)
+            assert {cache.length for cache in caches} == {written.shape[1] - 1}
+        assert torch.equal(written[:, :13], text[:, :13])
 
 
 def test_a_whole_text_and_a_step_have_no_mask_and_all_else_has_one():
@@ -183,143 +167,160 @@ def test_a_cache_allocates_once_and_a_rolling_one_keeps_no_more_than_it_needs():
     cache, static, rolling, addresses = PAGE.Cache(6), PAGE.StaticCache(6), PAGE.RollingCache(3), set()
     for size in 4, 1, 1:
         roles = torch.randn(3, 2, size, 5), torch.randn(3, 2, size, 5).double()  # each role keeps its dtype
-        keys, values, places = cache.add(*roles)
-        assert keys.data_ptr() == cache.keys.data_ptr()
-        assert torch.equal(values[:, :, -size:], roles[1])
-        assert places.tolist() == list(range(cache.length))
+        assert torch.equal(cache.add(*roles)[1][:, :, -size:], roles[1])
         static.add(*roles)
-        addresses.add((static.keys.data_ptr(), static.values.data_ptr(), static.length.data_ptr()))
         rolling.add(*roles)
+        addresses.add((cache.keys.data_ptr(), static.keys.data_ptr(), static.length.data_ptr()))
         for kept in rolling.keys, rolling.values:
-            assert kept.shape == (3, 2, 2, 5)
             assert kept.untyped_storage().nbytes() == 3 * 2 * 2 * 5 * kept.itemsize
     assert len(addresses) == 1
 
 
-MISFITS = {  # what is new, where the cache has keys (3, 2, 4, 6) in float32 on the CPU
-    "texts: 1, in the cache 3": {"shape": (1, 2, 1, 6)},
-    "heads: 1, in the cache 2": {"shape": (3, 1, 1, 6)},
-    "width: 1, in the cache 6": {"shape": (3, 2, 1, 1)},
-    "dtype: torch.float64, in the cache torch.float32": {"dtype": torch.float64},
-    "device: meta, in the cache cpu": {"device": "meta"},
-}
-
-
-@pytest.mark.parametrize("kind", [PAGE.Cache, PAGE.StaticCache, PAGE.RollingCache])
-@pytest.mark.parametrize("message", MISFITS)
-def test_a_cache_takes_nothing_that_does_not_fit_and_stays_as_it_is(kind, message, on_the_cpu):
-    cache, roles = kind(5), torch.randn(2, 3, 2, 4, 6)
+@pytest.mark.parametrize("kind", ["Cache", "StaticCache", "RollingCache"])
+def test_a_cache_takes_nothing_that_does_not_fit_and_stays_as_it_is(kind, on_the_cpu):
+    cache, roles, right = getattr(PAGE, kind)(5), torch.randn(2, 3, 2, 4, 6), torch.zeros(3, 2, 1, 6)
     cache.add(*roles)
-    options = {"shape": (3, 2, 1, 6), "dtype": torch.float32, "device": "cpu"} | MISFITS[message]
-    wrong, right = torch.zeros(options.pop("shape"), **options), torch.zeros(3, 2, 1, 6)
-    for new in (wrong, right), (right, wrong):
-        with pytest.raises(ValueError, match=f"^{message}$"):
-            cache.add(*new)
-    assert int(cache.length) == 4
-    keys, values, places = cache.add(right, right)
-    assert torch.equal(torch.stack([keys, values])[:, :, :, :4], roles)
-    assert places.tolist() == [0, 1, 2, 3, 4]
+    for fault in right[:1], right[:, :1], right[..., :1], right.double(), right.to("meta"):
+        for new in (fault, right), (right, fault):
+            with pytest.raises(ValueError, match=r"^(texts|heads|width|dtype|device): .+, in the cache "):
+                cache.add(*new)
+    assert torch.equal(torch.stack(cache.add(right, right)[:2])[:, :, :, :4], roles)
     cache.reset()
     assert cache.add(*torch.ones(2, 1, 2, 4, 6, dtype=torch.float64))[0].sum() == 2 * 4 * 6
 
 
-def test_what_is_too_long_or_too_short_raises():
-    cache = PAGE.Cache(4)
-    cache.add(*torch.ones(2, 3, 2, 3, 5))
-    with pytest.raises(ValueError, match=r"^5 tokens, room for 4$"):
-        cache.add(*torch.ones(2, 3, 2, 2, 5))
-    assert cache.length == 3
+def test_what_does_not_fit_a_layer_or_a_decoder_raises():
     with pytest.raises(ValueError, match=r"^3 heads do not divide 10$"):
         PAGE.Attention(10, 3)
     attention, inputs = PAGE.Attention(8, 2, window=3), torch.ones(3, 6, 8)
-    for cache in PAGE.Cache(6), PAGE.StaticCache(6), PAGE.RollingCache(3):
-        with torch.no_grad():
-            attention(inputs[:, :5], cache, torch.ones(3, 6) > 0)
-        with pytest.raises(ValueError, match=r"^is_real needs 6 columns$"):
-            attention(inputs[:, 5:], cache, torch.ones(3, 5) > 0)
     wrong = [torch.ones(3, 6).long(), torch.ones(3, 5) > 0, torch.ones(6) > 0, torch.ones(3, 1, 6) > 0]
-    for is_real, make in itertools.product(wrong, (lambda: None, lambda: PAGE.Cache(6))):
+    for is_real, make in itertools.product(wrong, (lambda: None, lambda: PAGE.Cache(6), lambda: PAGE.StaticCache(6))):
         with pytest.raises(ValueError, match=r"^is_real (must be boolean, with shape \(B, 6\)|needs 6 columns)$"):
             attention(inputs, make(), is_real)
+    for caches in [PAGE.Cache(9)] * 2, [], [PAGE.Cache(9)], [PAGE.Cache(9), PAGE.Cache(9), PAGE.Cache(9)]:
+        with pytest.raises(ValueError, match=r"^(two layers share one cache|[013] caches, 2 layers)$"):
+            PAGE.decoder(PAGE.tokens, caches)
 
 
-def test_a_decoder_takes_one_cache_of_its_own_for_each_layer_and_asks_for_base():
-    with pytest.raises(ValueError, match=r"^two layers share one cache$"):
-        PAGE.decoder(PAGE.tokens, [PAGE.Cache(9)] * 2)
-    for count in 0, 1, 3:
-        with pytest.raises(ValueError, match=f"^{count} caches, 2 layers$"):
-            PAGE.decoder(PAGE.tokens, [PAGE.Cache(9) for _ in range(count)])
-    with pytest.raises(TypeError, match="base"):
-        PAGE.Decoder(11, 2, 24, 40, num_heads=4)
-    assert PAGE.Decoder(11, 1, 24, 40, num_heads=4, base=None).layers[0].attention.base is None
-
-
-# -- the claims of the page ----------------------------------------------------------------------
-
-
-DEFAULTS = {
-    "GPT-2 small": hf.GPT2Config,
-    "Gemma 7B": hf.GemmaConfig,
-    "Falcon 7B": hf.FalconConfig,
-    "Llama 2 7B": hf.LlamaConfig,
-}
+DEFAULTS = {"GPT-2 small": hf.GPT2Config, "Gemma 7B": hf.GemmaConfig, "Llama 2 7B": hf.LlamaConfig}
 
 
 @pytest.mark.parametrize("name", DEFAULTS)
 def test_transformers_keeps_what_the_table_says_in_its_default_models(name):
     with torch.device("meta"), torch.no_grad():
         model = hf.AutoModel.from_config(DEFAULTS[name](), dtype=torch.bfloat16)
-        cache = model(torch.zeros(1, 1, dtype=torch.long)).past_key_values
-    layers, kv_heads, head_dim = PAGE_BYTES[name]
-    assert len(cache.layers) == layers
-    assert cache.layers[0].keys.shape == cache.layers[0].values.shape == (1, kv_heads, 1, head_dim)
-    held = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
-    assert held == 2 * layers * head_dim * kv_heads * torch.bfloat16.itemsize
-
-
-def test_the_heads_of_qwen3_and_gemma_have_a_width_of_their_own():
+        layers = model(torch.zeros(1, 1, dtype=torch.long)).past_key_values.layers
+    shapes = {tensor.shape for layer in layers for tensor in (layer.keys, layer.values)}
+    assert (len(layers), shapes) == (PAGE_BYTES[name][0], {(1, PAGE_BYTES[name][1], 1, PAGE_BYTES[name][2])})
     assert {PAGE_BYTES[name][2] for name in PAGE_BYTES if "Qwen3" in name} == {hf.Qwen3Config().head_dim}
     assert hf.GemmaConfig().hidden_size // hf.GemmaConfig().num_attention_heads == 192 != hf.GemmaConfig().head_dim
 
 
-def test_the_mask_of_a_chunk_is_causal_lower_right():
-    roles = torch.randn(3, 4, 2, 6), *torch.randn(2, 3, 4, 6, 6)
-    ours = F.scaled_dot_product_attention(*roles, PAGE.visible_keys(torch.arange(4, 6), torch.arange(6)))
-    torch.testing.assert_close(F.scaled_dot_product_attention(*roles, causal_lower_right(2, 6)), ours)
-
-
-def test_gradients_through_a_cache_raise_the_message_of_the_page():
+def test_gradients_raise_through_a_cache_and_flow_through_a_past_of_cat():
     caches = [PAGE.Cache(9) for _ in PAGE.decoder.layers]
     rows = [PAGE.decoder(token, caches) for token in PAGE.tokens.split(1, dim=1)]
     with pytest.raises(RuntimeError, match="needed for gradient computation has been modified by an inplace operation"):
         torch.cat(rows, dim=1).sum().backward()
+    theirs, _, tokens = both()
+    step = theirs(tokens[:, 4:], past_key_values=theirs(tokens[:, :4]).past_key_values).logits
+    weight, losses = theirs.model.embed_tokens.weight, (step[:, -1].sum(), theirs(tokens).logits[:, -1].sum())
+    p.close(*(torch.autograd.grad(loss, weight)[0] for loss in losses), CLOSE)
 
 
 @torch.no_grad()
-def test_transformers_says_what_the_page_says_of_it():
+def test_transformers_counts_from_the_cache_and_changes_it_in_place():
     theirs, _, tokens = both()
-    cache = theirs(tokens[:, :4]).past_key_values
-    assert isinstance(cache, hf.DynamicCache)
-    assert cache.get_seq_length() == 4
-    step = theirs(tokens[:, 4:5], past_key_values=copy.deepcopy(cache)).logits
-    positions = {"position_ids": torch.full((3, 1), 4)}
-    assert torch.equal(step, theirs(tokens[:, 4:5], past_key_values=copy.deepcopy(cache), **positions).logits)
-    assert "cache_position" not in inspect.signature(type(theirs).forward).parameters
-    with pytest.raises(ValueError, match="positive value"):
-        cache.crop(2)
+    cache, file = theirs(tokens[:, :4]).past_key_values, io.BytesIO()
+    torch.save([(layer.keys, layer.values) for layer in cache.layers], file)
+    file.seek(0)
+    loaded, five, positions = hf.DynamicCache(torch.load(file)), tokens[:, 4:5], torch.full((3, 1), 4)
+    step = theirs(five, past_key_values=copy.deepcopy(cache)).logits
+    assert torch.equal(step, theirs(five, past_key_values=loaded, position_ids=positions).logits)
+    theirs(five, past_key_values=cache, use_cache=False)
+    assert cache.get_seq_length() == 5
     cache.crop(-1)
-    assert cache.get_seq_length() == 3
-    static = hf.StaticCache(config=theirs.config, max_cache_len=12)
-    theirs(tokens, past_key_values=static)
-    with pytest.raises(AttributeError, match="crop"):
-        static.crop(-1)
-    assert {"reorder_cache", "batch_repeat_interleave"} <= set(dir(cache))
+    assert torch.equal(step, theirs(five, past_key_values=cache).logits)
+    cache.batch_repeat_interleave(2)
+    assert len(cache.layers[0].keys) == 6
+    theirs.train().activation_checkpointing_enable()
+    with torch.enable_grad():
+        theirs(tokens, past_key_values=(empty := hf.DynamicCache(config=theirs.config)))
+    assert empty.get_seq_length() == 0
+
+
+OLD = ["seen_tokens", "get_usable_length", "key_cache", "from_legacy_cache", "to_legacy_cache", "__getitem__"]
+RAISES = {  # what transformers says, and when
+    "'tuple' object has no attribute 'get_seq_length'": lambda model, past: model(PAGE.tokens, past_key_values=(past,)),
+    "has no attribute 'crop'": lambda model, past: hf.StaticCache(model.config, max_cache_len=9).crop(-1),
+    "a positive value": lambda model, past: past.crop(2),
+    "(graph leaves) support the deepcopy protocol": lambda model, past: copy.deepcopy(past),
+    "reshape tensor of 0": lambda model, past: model.generate(PAGE.tokens[:, :1], max_length=9, past_key_values=past),
+    "optimum-quanto": lambda model, past: model.generate(PAGE.tokens, max_length=12, cache_implementation="quantized"),
+}
+
+
+@pytest.mark.parametrize("message", RAISES)
+def test_transformers_raises_what_the_page_says(message):
+    theirs, _, tokens = both()
+    past = theirs(tokens[:, :4]).past_key_values
+    with pytest.raises((AttributeError, ValueError, RuntimeError, ImportError), match=re.escape(message)):
+        RAISES[message](theirs, past)
+    assert not any(hasattr(hf.DynamicCache, name) for name in OLD)
+    assert all(hasattr(past, name) for name in ("get_max_length", "reorder_cache", "activate_past_recording"))
+    assert "cache_position" not in inspect.signature(type(theirs).forward).parameters
+    assert not hasattr(hf, "SinkCache")
+
+
+@torch.no_grad()
+def test_generate_wants_the_whole_text_and_one_token_that_is_not_kept():
+    def written(**options):
+        return theirs.generate(tokens, max_new_tokens=4, do_sample=False, pad_token_id=0, eos_token_id=None, **options)
+
+    (theirs, _, _), tokens, mask = both(), PAGE.tokens % 10 + 1, torch.ones(3, 9, dtype=torch.long)
+    kept, four, wanted = (*(theirs(tokens[:, :end]).past_key_values for end in (9, 4)), written(attention_mask=mask))
+    kept.crop(-1)
+    for options in {"past_key_values": kept}, {"past_key_values": four}, {"prefill_chunk_size": 4}:
+        assert torch.equal(wanted, written(attention_mask=mask, **options))
+    tokens[:, 3], mask[:, 3] = 0, 0
+    assert torch.equal(written(), written(attention_mask=mask))
+
+
+@torch.no_grad()
+def test_a_window_is_cropped_if_it_keeps_the_past_and_fp8_rounds_from_the_second():
+    theirs, _, tokens = both(window=3)
+    cache = theirs(tokens[:, :5]).past_key_values
+    with pytest.raises(RuntimeError, match="activate_past_recording"):
+        cache.crop(-2)
+    cache.activate_past_recording()
+    theirs(tokens[:, 5:], past_key_values=cache)
+    cache.crop(-2)
+    p.close(theirs(tokens[:, 7:], past_key_values=cache).logits, theirs(tokens).logits[:, 7:], CLOSE)
+    theirs, _, tokens = both()
+    cache, full = hf.QuantizedCache("fp8", config=theirs.config), theirs(tokens).logits
+    p.close(theirs(tokens[:, :8], past_key_values=cache).logits, full[:, :8], CLOSE)
+    assert 1e-5 < (theirs(tokens[:, 8:], past_key_values=cache).logits - full[:, 8:]).abs().max() < 1
+    assert inspect.signature(hf.cache_utils.QuantoQuantizedLayer).parameters["nbits"].default == 4
+
+
+def test_torch_has_the_mask_of_a_chunk_and_no_cache_and_a_full_table_raises(on_the_cpu):
+    roles = torch.randn(3, 4, 2, 6), *torch.randn(2, 3, 4, 6, 6)
+    ours = F.scaled_dot_product_attention(*roles, PAGE.visible_keys(torch.arange(4, 6), torch.arange(6)))
+    torch.testing.assert_close(F.scaled_dot_product_attention(*roles, causal_lower_right(2, 6)), ours)
+    attention, inputs = nn.MultiheadAttention(24, 4, batch_first=True), torch.randn(3, 7, 24)
+    rows = attention(inputs, inputs, inputs, attn_mask=nn.Transformer.generate_square_subsequent_mask(7))[0]
+    p.close(attention(inputs[:, -1:], inputs, inputs)[0], rows[:, -1:], 1e-6)
+    for kind in nn.MultiheadAttention, nn.TransformerDecoderLayer:
+        assert not any(re.search("past|cache", name) for name in inspect.signature(kind.forward).parameters)
+    model, ones = hf.GPT2Model(hf.GPT2Config(n_embd=4, n_layer=1, n_head=1)), torch.ones(1, 9, dtype=torch.long)
+    with pytest.raises(IndexError, match=r"^index out of range in self$"):
+        model(ones, position_ids=ones * 1024)
+    with pytest.raises(IndexError, match=r"^index_copy_\(\): index 8 is out of bounds for dimension 2 with size 8$"):
+        model(ones, past_key_values=hf.StaticCache(config=model.config, max_cache_len=8))
 
 
 def by_adding(cache, order, length):
-    if not 0 < length <= cache.length:
-        raise ValueError("no such length")
-    other = SOLUTION.Cache(cache.max_tokens)
+    other = SOLUTION.fork(cache, order, length)
+    other.reset()
     other.add(cache.keys[order, :, :length], cache.values[order, :, :length])
     return other
 
@@ -331,11 +332,8 @@ def a_view_of_all_texts(cache, order, length):
     return other
 
 
-RIGHT, WRONG = {"add": by_adding}, {"a view of all texts": a_view_of_all_texts}
-
-
 class TestExercise(Exercise):
-    SLUG, CHECK, RIGHT, WRONG = SLUG, "check_fork", RIGHT, WRONG
+    SLUG, CHECK, RIGHT, WRONG = SLUG, "check_fork", {"add": by_adding}, {"a view of all texts": a_view_of_all_texts}
 
 
 SURVIVORS = {
