@@ -69,7 +69,7 @@ def test_a_padding_mask_has_the_batch_first_without_batch_first_too():
         stack(PAGE.source.transpose(0, 1), src_key_padding_mask=~PAGE.source_is_real.T)
 
 
-def test_a_mask_as_wide_as_the_longest_sentence_raises_if_the_batch_is_padded_further():
+def test_a_mask_as_wide_as_the_longest_sentence_raises_in_a_wider_batch():
     with pytest.raises(AssertionError, match=r"shape\[1\] to be 5, but got 4"):
         encoder()(PAGE.source, src_key_padding_mask=~PAGE.source_is_real[:, :4])
 
