@@ -48,6 +48,7 @@ GOES_TO = {
 @pytest.mark.parametrize("name", GOES_TO)
 def test_each_mask_goes_where_the_table_says(name):
     part, argument, shape = GOES_TO[name]
+    assert name in inspect.signature(nn.Transformer.forward).parameters
     layer, inputs = (encoder(), [SOURCE]) if name.startswith("src") else (decoder(), [TARGET, SOURCE])
     layer, got = layer.layers[0], []
     for module in (layer.self_attn, getattr(layer, "multihead_attn", layer.self_attn)):
@@ -57,18 +58,32 @@ def test_each_mask_goes_where_the_table_says(name):
     assert set(masks) == {(getattr(layer, part), argument)}
 
 
-def test_the_table_has_every_mask_of_nn_transformer():
-    names = inspect.signature(nn.Transformer.forward).parameters
-    assert {name for name in names if name.endswith("mask")} == GOES_TO.keys()
+def test_a_padding_mask_has_the_batch_first_without_batch_first_too():
+    stack = encoder(batch_first=False)
+    stack(PAGE.source.transpose(0, 1), src_key_padding_mask=~PAGE.source_is_real)
+    with pytest.raises(AssertionError, match="to be 3, but got 5"):
+        stack(PAGE.source.transpose(0, 1), src_key_padding_mask=~PAGE.source_is_real.T)
 
 
-def test_pads_on_the_right_need_no_padding_mask_beside_a_causal_one():
-    masks, real = {"tgt_mask": ~PAGE.visible, "memory_key_padding_mask": ~PAGE.source_is_real}, PAGE.target_is_real
-    plain = decoder()(PAGE.target, PAGE.source, **masks)
-    p.close(decoder()(PAGE.target, PAGE.source, tgt_key_padding_mask=~real, **masks)[real], plain[real], 1e-5)
-    left = real.flip(1)
-    moved = decoder()(PAGE.target, PAGE.source, tgt_key_padding_mask=~left, **masks) - plain
-    assert moved[left].abs().max() > 1e-3
+def test_a_mask_as_wide_as_the_longest_sentence_raises_in_a_wider_batch():
+    with pytest.raises(AssertionError, match=r"shape\[1\] to be 5, but got 4"):
+        encoder()(PAGE.source, src_key_padding_mask=~PAGE.source_is_real[:, :4])
+
+
+def test_a_pad_that_is_nan_spreads_although_its_weight_is_0():
+    source = torch.where(PAGE.source_is_real[..., None], PAGE.source, torch.nan)
+    found = encoder()(source, src_key_padding_mask=~PAGE.source_is_real)
+    assert found.isnan().any(dim=2).any(dim=1).tolist() == [False, True, True]
+
+
+@pytest.mark.parametrize("lengths", [[3, 2, 2], [3, 3, 2], [3, 1, 2], [5, 3, 4]])
+def test_the_probe_finds_each_mask_of_the_target_and_each_later_token(lengths):
+    model, places = nn.Transformer(12, 2, 2, 2, 24, dropout=0.0, batch_first=True), torch.arange(5)
+    for diagonal in (0, 1):
+        masks = {"tgt_mask": places > places[:, None] + diagonal, "src_key_padding_mask": ~PAGE.source_is_real}
+        masks["memory_key_padding_mask"] = places >= torch.tensor(lengths)[:, None]
+        found = PAGE.find_mistakes(model, PAGE.source, torch.randn(3, 5, 12), PAGE.source_is_real, masks)
+        assert [number > 0 for number in found] == [False, lengths != [5, 3, 4], diagonal == 1]
 
 
 @on_the_cpu
@@ -78,11 +93,6 @@ def test_a_key_is_hidden_as_soon_as_one_of_two_masks_hides_it(grad):
     with torch.set_grad_enabled(grad):
         stack = encoder().train(grad)
         p.close(stack(SOURCE, CAUSAL, PADS)[~PADS], stack(SOURCE, both)[~PADS], 1e-5)
-
-
-def test_where_all_sizes_are_equal_a_wrong_mask_raises_nothing():
-    square, pads = torch.randn(4, 4, 12), torch.zeros(4, 4, dtype=torch.bool)
-    assert encoder()(square, pads).shape == decoder()(square, square, pads, pads, pads, pads).shape == square.shape
 
 
 @on_the_cpu
@@ -200,14 +210,14 @@ def test_a_bias_without_zeros_is_nan_on_the_fast_path_and_minus_infinity_is_fine
 
 
 @on_the_cpu
-def test_an_empty_row_of_the_target_is_nan_in_eval_through_the_fast_path_of_mha():
+def test_an_empty_row_of_the_target_makes_its_sentence_nan_in_eval():
     pads = torch.zeros(3, 4, dtype=torch.bool)
     pads[1, 0] = True
     masks = {"tgt_mask": ~PAGE.visible.cpu(), "tgt_key_padding_mask": pads}
     assert decoder()(TARGET, SOURCE, **masks).isfinite().all()
     with torch.no_grad():
         found = decoder().eval()(TARGET, SOURCE, **masks)
-    assert found.isnan().flatten(1).any(dim=1).tolist() == [False, True, False]
+    assert found.isnan().all(dim=2).all(dim=1).tolist() == [False, True, False]
 
 
 def compiled(stack, **options):
@@ -286,19 +296,15 @@ def test_in_training_it_drops_where_torch_drops_and_takes_its_eps(kind):
 
 
 def test_what_the_layer_cannot_be_given_is_an_error():
-    readers = [PAGE.Layer(12, 2, 24, decoder=kind, norm_first=False) for kind in (False, True)]
-    visible = torch.ones(3, 1, 1, 5, dtype=torch.bool)
-    for given in ({"memory": PAGE.source}, {"memory_visible": visible}):
-        with pytest.raises(ValueError, match=r"^an encoder layer takes no memory$"):
-            readers[0](PAGE.target, **given)
-    for given in ({}, {"memory_visible": visible}):
-        with pytest.raises(ValueError, match=r"^a decoder layer needs a memory$"):
-            readers[1](PAGE.target, **given)
+    reader, writer = (PAGE.Layer(12, 2, 24, decoder=kind, norm_first=False) for kind in (False, True))
+    with pytest.raises(ValueError, match=r"^an encoder layer takes no memory$"):
+        reader(PAGE.target, memory_visible=PAGE.source_visible)
+    with pytest.raises(ValueError, match=r"^a decoder layer needs a memory$"):
+        writer(PAGE.target, memory_visible=PAGE.source_visible)
     with pytest.raises(ValueError, match="5 heads do not divide 12"):
         PAGE.Attention(12, 5)
-    for shape in ((5,), (5, 5), (3, 5, 5)):
-        with pytest.raises(ValueError, match=f"visible has {len(shape)} axes, not 4"):
-            PAGE.Attention(12, 2)(PAGE.source, PAGE.source, torch.ones(shape, dtype=torch.bool))
+    with pytest.raises(ValueError, match="visible has 2 axes, not 4"):
+        PAGE.Attention(12, 2)(PAGE.source, PAGE.source, torch.ones(5, 5, dtype=torch.bool))
     for options in ({"activation": "gelu"}, {"activation": nn.ReLU()}, {"bias": False}, {"batch_first": False}):
         with pytest.raises(ValueError, match=r"^copied takes F\.relu, bias=True, batch_first=True$"):
             PAGE.copied(nn.TransformerEncoderLayer(12, 2, 24, **{"batch_first": True, **options}))
@@ -309,15 +315,6 @@ def test_nn_transformer_draws_the_matrices_of_each_layer_and_no_biases():
     for stack in (model.encoder, model.decoder):
         one, other = (dict(layer.named_parameters()) for layer in stack.layers)
         assert all(torch.equal(one[name], other[name]) == (one[name].dim() == 1) for name in one)
-
-
-@on_the_cpu
-def test_a_mask_of_ones_in_floats_hides_nothing_in_training():
-    nudged = SOURCE.clone()
-    nudged[1, -1] += torch.arange(12.0)
-    for mask, hides in ((PADS, True), (PADS.float(), False)):
-        before, after = (encoder()(tokens, src_key_padding_mask=mask)[1, 0] for tokens in (SOURCE, nudged))
-        assert torch.equal(before, after) == hides
 
 
 # -- the exercise --------------------------------------------------------------------------------
