@@ -105,6 +105,12 @@ def lint(session: nox.Session) -> None:
 
 
 @torch
+def families(session: nox.Session) -> None:
+    """Point the kit of probes at small models of transformers; `-- -k llama`."""
+    run(session, "torch-env", "pytest", "tests/families", *session.posargs, env=ONE_THREAD)
+
+
+@torch
 def mutants(session: nox.Session) -> None:
     """Break the code of pages in small ways and print what no test notices: all, or `-- masks/padding`."""
     named(session)
