@@ -1,7 +1,7 @@
 """The kit on small models of transformers, with random weights: no alarm on a healthy family, and two true findings.
 
 `nox -s families` runs it. Each model is called with vectors (`inputs_embeds`), with its cache if it has one, with
-padding on both sides where its positions follow the mask, and with both implementations of attention, where it has both.
+padding on both sides where its positions follow the mask, and with both implementations of attention.
 """
 
 import inspect
