@@ -47,19 +47,13 @@ def build(case):
 CASES = p.sizes(B=2, H=3, T=5, D=3).map(build)
 
 
-def test_weights_are_those_of_mha_for_all_rows_and_for_some():
+def test_weights_are_those_of_mha_and_a_removed_head_is_columns_of_zeros():
     def prove(case):
         for rows in (slice(None), [-1], [0], slice(1, None), list(range(case.T))[::-1]):
             p.close(PAGE.weights_of(case.layer, case.inputs, rows), case.weights[:, :, rows])
         p.close(PAGE.weights_of(case.layer, case.inputs, -1), case.weights[:, :, -1:])  # one row without brackets
         p.close(PAGE.inputs_of(case.layer, case.model, case.inputs), case.model[0](case.inputs).detach())
         assert not case.layer._forward_pre_hooks
-
-    p.for_all(CASES, prove)
-
-
-def test_a_removed_head_is_one_whose_columns_of_the_output_matrix_are_zero():
-    def prove(case):
         before = case.layer(case.inputs)
         for head in range(case.H):
             without = copy.deepcopy(case.layer)
@@ -69,10 +63,14 @@ def test_a_removed_head_is_one_whose_columns_of_the_output_matrix_are_zero():
         assert torch.equal(case.layer(case.inputs), before)
 
     p.for_all(CASES, prove)
+    for term in executed(SLUG, "ablate")[0].terms:  # the wrong place takes numbers of every head, and leaves most
+        assert 0.15 < (term[..., 8:16].norm() / term.norm()) ** 2 < 0.5
 
 
 @torch.no_grad()
-def test_scores_above_65504_give_the_weights_of_sdpa_in_float16():
+def test_the_identity_as_values_gives_the_weights_and_float16_above_65504_too():
+    layer, inputs, (queries, keys, _) = drawn(causal=False)
+    torch.testing.assert_close(sdpa(queries, keys, torch.eye(5).expand(2, 3, 5, 5)), PAGE.weights_of(layer, inputs))
     layer, inputs, _ = drawn()
     layer, inputs = layer.half(), 300 * inputs.half()
     queries, keys, values = roles = layer.split_qkv(inputs)
@@ -81,16 +79,12 @@ def test_scores_above_65504_give_the_weights_of_sdpa_in_float16():
         torch.testing.assert_close(weights @ values, sdpa(*roles, is_causal=True), rtol=0.01, atol=1)
 
 
-def test_the_hook_catches_the_argument_that_forward_names_first_in_any_order():
+def test_the_hook_catches_what_forward_names_first_and_what_has_no_tensor_is_refused():
     layer, inputs = nn.Bilinear(6, 6, 2), torch.ones(4, 6, requires_grad=True)
     caught = PAGE.inputs_of(layer, lambda tokens: layer(input2=tokens + 1, input1=tokens), tokens=inputs)
     assert torch.equal(caught, inputs)
     assert not caught.requires_grad
-
-
-def test_what_is_no_layer_of_the_model_or_has_no_tensor_is_refused():
-    layer, inputs, _ = drawn()
-    chosen = nn.Identity()
+    (layer, inputs, _), chosen = drawn(), nn.Identity()
     with pytest.raises(ValueError, match=r"^the model does not call this layer$"):
         PAGE.inputs_of(chosen, layer, inputs)
     with pytest.raises(ValueError, match=r"^no tensor: the int 3$"):
@@ -125,8 +119,7 @@ def test_weights_of_a_call_times_the_values_are_what_sdpa_returns():
         p.close(PAGE.weights_of_call(case.roles, case.options) @ values, context)
         p.close(PAGE.weights_of_call((), by_name, rows=-1) @ values, context[:, :, -1:])
         by_place = case.options.get("attn_mask"), 0.0, case.options.get("is_causal", False)
-        scale = {name: case.options[name] for name in {"scale"} & case.options.keys()}
-        p.close(PAGE.weights_of_call((*case.roles, *by_place), scale) @ values, context)
+        p.close(PAGE.weights_of_call((*case.roles, *by_place), {"scale": case.options.get("scale")}) @ values, context)
 
     p.for_all(p.sizes(B=2, H=2, T=4, D=3).map(draw_call), prove)
 
@@ -173,22 +166,6 @@ def test_the_probe_finds_a_forgotten_scale_and_norm():
         assert ((layer.to_output(context) - layer(inputs)).abs().max() < 1e-6) == right
 
 
-@torch.no_grad()
-def test_with_the_identity_as_values_sdpa_returns_the_weights():
-    layer, inputs, (queries, keys, _) = drawn(causal=False)
-    torch.testing.assert_close(sdpa(queries, keys, torch.eye(5).expand(2, 3, 5, 5)), PAGE.weights_of(layer, inputs))
-
-
-def test_to_stack_no_maps_has_the_message_that_head_view_gives_under_sdpa():
-    with pytest.raises(RuntimeError, match=r"^stack expects a non-empty TensorList$"):
-        torch.stack(())
-
-
-def test_the_wrong_place_takes_numbers_from_every_head_and_leaves_most_of_the_one():
-    for term in executed(SLUG, "ablate")[0].terms:
-        assert 0.15 < (term[..., 8:16].norm() / term.norm()) ** 2 < 0.5
-
-
 SIZES = {"vocab_size": 40, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
 
 
@@ -225,7 +202,10 @@ def test_under_sdpa_transformers_warns_or_raises_and_gives_no_weights():
     logger = logging.get_logger("transformers.integrations.sdpa_attention")
     logger.warning_once.__func__.cache_clear()
     logger.addFilter(lambda record: said.append(record.getMessage()))
-    assert model(torch.arange(7)[None], output_attentions=True).attentions == ()
+    none = model(torch.arange(7)[None], output_attentions=True).attentions
+    assert none == ()
+    with pytest.raises(RuntimeError, match=r"^stack expects a non-empty TensorList$"):  # so says BertViz
+        torch.stack(none)
     logger.filters.clear()
     assert said[0].startswith("`sdpa` attention does not support `output_attentions=True`.")
     with pytest.raises(ValueError, match=r"^The `output_attentions` attribute is not supported when using the `attn_"):
@@ -234,7 +214,7 @@ def test_under_sdpa_transformers_warns_or_raises_and_gives_no_weights():
 
 
 @torch.no_grad()
-def test_llama_calls_its_attention_by_keywords_and_its_projections_by_place():
+def test_llama_calls_attention_by_keywords_and_drops_the_weights_that_it_returns():
     model, ids = llama("sdpa"), torch.arange(7)[None]
     layer = model.model.layers[0].self_attn
     with layer.register_forward_pre_hook(lambda module, given: given[0]), pytest.raises(IndexError, match=r"^tuple"):
@@ -242,10 +222,17 @@ def test_llama_calls_its_attention_by_keywords_and_its_projections_by_place():
     inputs = PAGE.inputs_of(layer, model, input_ids=ids)
     assert torch.equal(inputs, PAGE.inputs_of(layer.q_proj, model, ids))
     assert inputs.shape == (1, 7, 32)
+    model.set_attn_implementation("eager")
+    before = model(ids).logits
+    for layer in model.model.layers:
+        layer.self_attn.register_forward_hook(lambda module, given, result: (result[0], 0 * result[1]))
+    assert torch.equal(model(ids).logits, before)
 
 
 @torch.no_grad()
-def test_bert_ignores_a_head_mask_and_obeys_a_hook_on_its_output_layer():
+def test_bert_prunes_no_heads_ignores_a_head_mask_and_obeys_a_hook_on_its_output():
+    assert not hasattr(hf.BertModel, "prune_heads")
+    assert not hasattr(hf.pytorch_utils, "find_pruneable_heads_and_indices")
     model, ids = bert("sdpa"), torch.arange(7)[None]
     before = model(ids).last_hidden_state
     assert torch.equal(model(ids, head_mask=torch.zeros(2, 4)).last_hidden_state, before)
@@ -263,6 +250,9 @@ def test_generate_returns_the_whole_prompt_and_then_one_row_for_each_token():
     model = llama("eager")
     made = model.generate(torch.arange(3, 10)[None], **STEPS, **WANTED)
     assert [tuple(entry[0].shape) for entry in made.attentions] == [(1, 4, 7, 7), (1, 4, 1, 8), (1, 4, 1, 9)]
+    assert len(made.attentions) == made.sequences.shape[1] - 7
+    embedded = model.get_input_embeddings()(torch.arange(3, 10)[None])
+    assert model.generate(inputs_embeds=embedded, **STEPS).shape == (1, len(made.attentions))
     T = made.attentions[-1][0].shape[-1]
     rows = [F.pad(entry[1][:, :, -1:], (0, T - entry[1].shape[-1])) for entry in made.attentions]
     whole = model(made.sequences[:, :-1], output_attentions=True).attentions[1]  # the last new token was not read
@@ -274,6 +264,22 @@ def test_generate_returns_the_whole_prompt_and_then_one_row_for_each_token():
 
 
 @torch.no_grad()
+def test_of_the_calls_of_llava_those_with_all_keys_are_the_language_model():
+    assert hf.Qwen2VLConfig().image_token_id
+    assert hf.Qwen2VLConfig().vision_config.spatial_merge_size == 2
+    vision, text = hf.CLIPVisionConfig(**SIZES, image_size=8, patch_size=4), hf.LlamaConfig(**SIZES)
+    config = hf.LlavaConfig(vision_config=vision, text_config=text, image_token_id=9)
+    model = hf.LlavaForConditionalGeneration(config)
+    given = {"input_ids": torch.tensor([[1, 4, 9, 9, 9, 9, 5, 7]]), "pixel_values": torch.randn(1, 3, 8, 8)}
+    calls = PAGE.record_sdpa(lambda: model.eval()(**given))
+    calls = [call for call in calls if call[0][1].shape[2] == 8]
+    model.set_attn_implementation("eager")
+    for call, wanted in zip(calls, model(**given, output_attentions=True).attentions, strict=True):
+        row = PAGE.weights_of_call(*call, rows=[-1])[0, :, 0]
+        torch.testing.assert_close(row, wanted[0, :, -1], rtol=0, atol=1e-6)
+
+
+@torch.no_grad()
 def test_recorded_steps_of_a_padded_batch_have_the_query_heads_of_a_group_as_queries():
     given = {"attention_mask": torch.tensor([[0, 0, 1, 1, 1], [1] * 5])}
     ids = torch.arange(3, 13).view(2, 5)
@@ -282,15 +288,6 @@ def test_recorded_steps_of_a_padded_batch_have_the_query_heads_of_a_group_as_que
     weights = PAGE.weights_of_call(*last)
     assert weights.shape == (2, 2, 2, 7)
     torch.testing.assert_close(weights.flatten(1, 2), made.attentions[-1][1][:, :, 0], rtol=0, atol=1e-6)
-
-
-@torch.no_grad()
-def test_a_hook_that_changes_returned_weights_changes_nothing():
-    model, ids = llama("eager"), torch.arange(7)[None]
-    before = model(ids).logits
-    for layer in model.model.layers:
-        layer.self_attn.register_forward_hook(lambda module, given, result: (result[0], 0 * result[1]))
-    assert torch.equal(model(ids).logits, before)
 
 
 @torch.no_grad()
@@ -317,12 +314,17 @@ def test_a_registered_function_may_change_one_layer_and_run_sdpa_in_the_others()
     assert masking_utils.sdpa_mask(1, 7, 7, attention_mask=ids > 0).dtype == torch.bool
 
 
-def test_transformers_5_prunes_no_heads_and_says_which_tokens_are_the_picture():
-    assert not hasattr(hf.BertModel, "prune_heads")
-    assert not hasattr(hf.pytorch_utils, "find_pruneable_heads_and_indices")
-    assert hf.LlavaConfig().image_token_id
-    assert hf.Qwen2VLConfig().image_token_id
-    assert hf.Qwen2VLConfig().vision_config.spatial_merge_size == 2
+def test_a_forward_hook_gets_the_mean_map_of_a_layer_that_takes_only_item_0():
+    layer, inputs, maps = nn.MultiheadAttention(24, 3), torch.randn(5, 2, 24), []
+    layer.register_forward_hook(lambda module, given, result: maps.append(result[1]))
+    assert layer(inputs, inputs, inputs)[0].shape == inputs.shape
+    torch.testing.assert_close(maps[0], layer(*[inputs] * 3, average_attn_weights=False)[1].mean(dim=1))
+
+
+def test_packed_texts_take_the_scale_of_the_call():
+    kv = torch.randn(7, 2, 1, 3)
+    context = PAGE.attend_packed(torch.randn(2, 2, 3), kv, [0, 2], [0, 7], softmax_scale=0)
+    torch.testing.assert_close(context, kv[:, 1].mean(dim=0).expand(2, 2, 3))
 
 
 def by_hooks(layer, inputs):
