@@ -25,7 +25,7 @@ ALLOWED_IMPORTS = {"torch", "math"}
 ALLOWED_IN_LABS = ALLOWED_IMPORTS | {"matplotlib"} | sys.stdlib_module_names
 ALLOWED_ON = {  # where another package is the subject, what torch warns of, or a module is copied or inspected
     "practice/einsum": ALLOWED_IMPORTS | {"einops"},
-    "cache/kv-cache": ALLOWED_IMPORTS | {"transformers"},
+    "cache/kv-cache": ALLOWED_IMPORTS | {"copy", "transformers"},
     "foundations/many-heads": ALLOWED_IMPORTS | {"copy"},
     "masks/combining": ALLOWED_IMPORTS | {"warnings"},
     "masks/transformer-layers": ALLOWED_IMPORTS | {"warnings"},

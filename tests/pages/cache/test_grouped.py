@@ -37,6 +37,16 @@ def test_steps_from_a_cache_are_the_whole_and_the_cache_holds_the_key_heads_alon
     p.for_all(p.sizes(B=3, Hkv=3, groups=3, T=5), prove)
 
 
+def test_tokens_are_chosen_for_a_group_where_query_heads_would_choose_others():
+    B, Hkv, groups, T, D = 2, 3, 2, 7, 4
+    torch.manual_seed(0)
+    keys, scores = torch.randn(B, Hkv, T, D), torch.randn(B, Hkv * groups, T)
+    chosen = scores.unflatten(1, (Hkv, groups)).mean(2)
+    assert chosen.shape == keys.shape[:3]
+    torch.testing.assert_close(chosen[:, 1], (scores[:, 2] + scores[:, 3]) / 2)
+    assert not torch.equal(scores[:, 2].topk(3).indices, scores[:, 3].topk(3).indices)
+
+
 REFUSED = {
     "3 heads do not divide 10": {"width": 10, "num_heads": 3},
     "num_kv_heads=3: give a divisor of 4": {"num_kv_heads": 3},

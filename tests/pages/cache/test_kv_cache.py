@@ -94,46 +94,26 @@ def test_chunks_of_drawn_sizes_give_the_rows_of_the_whole_with_every_cache():
     p.for_all(chunked(), prove)
 
 
-def test_the_simple_class_and_the_fix_give_the_rows_of_the_class():
-    def prove(case):
-        simple, attention = (kind(4 * case.H, case.H).double() for kind in (PAGE.SimpleAttention, PAGE.Attention))
-        attention.load_state_dict(simple.state_dict())
-        start = case.sizes[0]
-        with torch.no_grad():
-            rows, past = simple(case.inputs[:, :start])
-            for token in case.inputs.split(1, dim=1)[start:]:
-                row, past = simple(token, past)
-                rows = torch.cat([rows, row], dim=1)
-            p.close(rows, attention(case.inputs))
-        queries, *roles = case.randn(3, case.B, case.H, case.T, 4)
-        rows = F.scaled_dot_product_attention(queries, *roles, is_causal=True)
-        p.close(PAGE.attend(queries[:, :, start:], *roles), rows[:, :, start:])
-
-    p.for_all(chunked(), prove)
-    with pytest.raises(ValueError, match=r"^2 new tokens after a past, not one$"):
-        PAGE.SimpleAttention(8, 2)(torch.ones(3, 2, 8), [torch.ones(3, 2, 1, 4)] * 2)
-
-
 @torch.no_grad()
-def test_a_row_after_an_eviction_is_that_of_a_text_of_the_kept_tokens():
-    for sinks, window, base, T in itertools.product((1, 2, 4), (1, 3), (None, 100.0), (1, 4, 9)):
-        p.seed_modules(T)
-        attention, inputs = PAGE.Attention(8, 2, base=base).double(), torch.randn(3, T, 8, dtype=torch.float64)
-        cache = PAGE.SinkCache(sinks, window, base)
-        for token in inputs.split(1, dim=1):
-            row = attention(token, cache)
-        kept = torch.cat([inputs[:, :sinks], inputs[:, max(sinks, T - 1 - window) :]], dim=1)
-        p.close(row, attention(kept)[:, -1:])
-        assert cache.length == cache.keys.shape[2] == min(T, sinks + window)
+def test_the_simple_class_gives_the_rows_of_the_class():
+    p.seed_modules(0)
+    simple, attention, inputs = PAGE.SimpleAttention(24, 4), PAGE.Attention(24, 4), torch.randn(3, 7, 24)
+    attention.load_state_dict(simple.state_dict())
+    rows, past = simple(inputs[:, :3])
+    for token in inputs[:, 3:].split(1, dim=1):
+        row, past = simple(token, past)
+        rows = torch.cat([rows, row], dim=1)
+    p.close(rows, attention(inputs), 1e-6)
+    with pytest.raises(ValueError, match=r"^2 new tokens after a past, not one$"):
+        simple(inputs[:, :2], past)
 
 
-def test_int8_is_off_by_half_a_step_at_most_and_keeps_no_other_tensor():
-    roles, cache = torch.randn(2, 3, 2, 5, 6), PAGE.Int8Cache(5)
-    for part in roles.split([3, 1, 1], dim=3):
-        *found, places = cache.add(*part)
-    assert places.tolist() == [0, 1, 2, 3, 4]
-    for role, kept in zip(roles, found, strict=True):
-        assert bool(((role - kept).abs() <= role.abs().amax(-1, keepdim=True) / 253).all())
+def test_kept_keys_turn_back_and_become_int8_as_the_page_says():
+    keys, places = torch.randn(3, 2, 5, 6), torch.arange(4, 9)
+    p.close(PAGE.rotate(PAGE.rotate(keys, places), torch.full((5,), -2)), PAGE.rotate(keys, places - 2), 1e-6)
+    scales = keys.abs().amax(dim=-1, keepdim=True) / 127
+    kept = (keys / scales).round().to(torch.int8)
+    assert bool(((kept * scales - keys).abs() <= 0.501 * scales).all())
 
 
 @torch.no_grad()
@@ -202,7 +182,8 @@ def test_what_does_not_fit_a_layer_or_a_decoder_raises():
             PAGE.decoder(PAGE.tokens, caches)
 
 
-DEFAULTS = {"GPT-2 small": hf.GPT2Config, "Gemma 7B": hf.GemmaConfig, "Llama 2 7B": hf.LlamaConfig}
+DEFAULTS = {"GPT-2 small": hf.GPT2Config, "Gemma 7B": hf.GemmaConfig}
+DEFAULTS |= {"Llama 2 7B": hf.LlamaConfig, "Mistral 7B": hf.MistralConfig}
 
 
 @pytest.mark.parametrize("name", DEFAULTS)
@@ -212,7 +193,7 @@ def test_transformers_keeps_what_the_table_says_in_its_default_models(name):
         layers = model(torch.zeros(1, 1, dtype=torch.long)).past_key_values.layers
     shapes = {tensor.shape for layer in layers for tensor in (layer.keys, layer.values)}
     assert (len(layers), shapes) == (PAGE_BYTES[name][0], {(1, PAGE_BYTES[name][1], 1, PAGE_BYTES[name][2])})
-    assert {PAGE_BYTES[name][2] for name in PAGE_BYTES if "Qwen3" in name} == {hf.Qwen3Config().head_dim}
+    assert set(PAGE_BYTES) == set(DEFAULTS)
     assert hf.GemmaConfig().hidden_size // hf.GemmaConfig().num_attention_heads == 192 != hf.GemmaConfig().head_dim
 
 
@@ -225,6 +206,13 @@ def test_gradients_raise_through_a_cache_and_flow_through_a_past_of_cat():
     step = theirs(tokens[:, 4:], past_key_values=theirs(tokens[:, :4]).past_key_values).logits
     weight, losses = theirs.model.embed_tokens.weight, (step[:, -1].sum(), theirs(tokens).logits[:, -1].sum())
     p.close(*(torch.autograd.grad(loss, weight)[0] for loss in losses), CLOSE)
+    attention, inputs = PAGE.Attention(24, 4), torch.randn(3, 4, 24)
+    for start in 0, 3:  # over a detached buffer; from 0 all that is read is overwritten
+        attention(inputs[:, :3], cache := PAGE.Cache(4))
+        cache.keys, cache.values, cache.length = cache.keys.detach(), cache.values.detach(), start
+        losses = [rows[:, -1].sum() for rows in (attention(inputs), attention(inputs[:, start:], cache))]
+        wanted, found = (torch.autograd.grad(loss, attention.to_keys.weight)[0] for loss in losses)
+        assert bool((found - wanted).abs().max() < 1e-5) == (start == 0)
 
 
 @torch.no_grad()
@@ -240,12 +228,6 @@ def test_transformers_counts_from_the_cache_and_changes_it_in_place():
     assert cache.get_seq_length() == 5
     cache.crop(-1)
     assert torch.equal(step, theirs(five, past_key_values=cache).logits)
-    cache.batch_repeat_interleave(2)
-    assert len(cache.layers[0].keys) == 6
-    theirs.train().activation_checkpointing_enable()
-    with torch.enable_grad():
-        theirs(tokens, past_key_values=(empty := hf.DynamicCache(config=theirs.config)))
-    assert empty.get_seq_length() == 0
 
 
 OLD = ["seen_tokens", "get_usable_length", "key_cache", "from_legacy_cache", "to_legacy_cache", "__getitem__"]
@@ -265,24 +247,44 @@ def test_transformers_raises_what_the_page_says(message):
     past = theirs(tokens[:, :4]).past_key_values
     with pytest.raises((AttributeError, ValueError, RuntimeError, ImportError), match=re.escape(message)):
         RAISES[message](theirs, past)
-    assert not any(hasattr(hf.DynamicCache, name) for name in OLD)
+    assert not any([hasattr(hf, "SinkCache"), *(hasattr(hf.DynamicCache, name) for name in OLD)])
     assert all(hasattr(past, name) for name in ("get_max_length", "reorder_cache", "activate_past_recording"))
     assert "cache_position" not in inspect.signature(type(theirs).forward).parameters
-    assert not hasattr(hf, "SinkCache")
+
+
+def written(model, ids, mask=None, **options):
+    text = model.generate(ids, attention_mask=mask, max_new_tokens=4, pad_token_id=0, eos_token_id=None, **options)
+    return text[:, ids.shape[1] :]
 
 
 @torch.no_grad()
 def test_generate_wants_the_whole_text_and_one_token_that_is_not_kept():
-    def written(**options):
-        return theirs.generate(tokens, max_new_tokens=4, do_sample=False, pad_token_id=0, eos_token_id=None, **options)
-
     (theirs, _, _), tokens, mask = both(), PAGE.tokens % 10 + 1, torch.ones(3, 9, dtype=torch.long)
-    kept, four, wanted = (*(theirs(tokens[:, :end]).past_key_values for end in (9, 4)), written(attention_mask=mask))
+    wanted, all_kept, four = written(theirs, tokens, mask), *(theirs(tokens[:, :n]).past_key_values for n in (9, 4))
+    (kept, cut), few = (copy.deepcopy([all_kept, four]), copy.deepcopy(four))
     kept.crop(-1)
-    for options in {"past_key_values": kept}, {"past_key_values": four}, {"prefill_chunk_size": 4}:
-        assert torch.equal(wanted, written(attention_mask=mask, **options))
+    for options in {"past_key_values": kept}, {"past_key_values": cut}, {"prefill_chunk_size": 4}:
+        assert torch.equal(wanted, written(theirs, tokens, mask, **options))
+    written(theirs, tokens, mask, past_key_values=all_kept)
+    written(theirs, tokens[:, 4:], mask[:, 4:], past_key_values=few)
+    assert (all_kept.get_seq_length(), few.get_seq_length()) == (9 + 9 + 3, 4 + 1 + 3)  # all are fed again; one of five
+    for penalty in 1.0, 9.0:
+        options = {"past_key_values": copy.deepcopy(four), "repetition_penalty": penalty}
+        text = written(theirs, torch.cat([tokens[:, :4] * 0 + 3, tokens[:, 4:]], dim=1), mask, **options)
+        assert torch.equal(text, written(theirs, tokens, mask, repetition_penalty=penalty)) == (penalty == 1)
     tokens[:, 3], mask[:, 3] = 0, 0
-    assert torch.equal(written(), written(attention_mask=mask))
+    assert torch.equal(written(theirs, tokens), written(theirs, tokens, mask))
+
+
+def test_generate_with_checkpointing_forgets_its_past_in_training_alone():
+    (theirs, _, tokens), mask = both(), torch.ones(3, 9, dtype=torch.long)
+    theirs.activation_checkpointing_enable()
+    wanted = written(theirs, tokens, mask)
+    theirs.train()
+    assert torch.equal(written(theirs, tokens, mask, use_cache=False), wanted)
+    assert not torch.equal(written(theirs, tokens, mask), wanted)
+    theirs(tokens, past_key_values=(empty := hf.DynamicCache(config=theirs.config)))
+    assert empty.get_seq_length() == 0
 
 
 @torch.no_grad()
