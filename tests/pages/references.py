@@ -418,47 +418,6 @@ def fused_cross_attention(page: Page, case: Case) -> Pair:
     return Pair(ours, theirs, two_lengths(case), module)
 
 
-@row("masks/transformer-layers", "layer", B=3, H=3, Tq=4, Tk=4, D=3, hidden=5)
-def layer_of_encoder_or_decoder(page: Page, case: Case) -> Pair:
-    """With the norm before or after the sum; both masks leave each query a key."""
-    width, decoder, norm_first = case.H * case.D, bool(case.seed % 2), bool(case.seed // 2 % 2)
-    ours = page.Layer(width, case.H, case.hidden, decoder=decoder, norm_first=norm_first).double()
-    kind = nn.TransformerDecoderLayer if decoder else nn.TransformerEncoderLayer
-    layer = kind(width, case.H, case.hidden, 0.0, batch_first=True, norm_first=norm_first).double()
-    pairs, keys = case.randn(case.B, 1, case.Tq, case.Tq) > 0, case.randn(case.B, 1, 1, case.Tk) > 0
-    visible, memory_visible = pairs | torch.eye(case.Tq, dtype=torch.bool), keys | (torch.arange(case.Tk) == 0)
-    names = {"attend": "self_attn", "read": "multihead_attn", "feed_forward.0": "linear1", "feed_forward.3": "linear2"}
-    names |= {"norm_attend": "norm1", "norm_read": "norm2", "norm_feed": "norm3" if decoder else "norm2"}
-
-    def state() -> dict[str, Tensor]:
-        found, stacked = {}, {}
-        for name, parameter in ours.named_parameters():
-            part, role, kind = next(
-                (theirs, *name.removeprefix(f"{mine}.").rpartition(".")[::2])
-                for mine, theirs in names.items()
-                if name.startswith(f"{mine}.")
-            )
-            if role in ("to_queries", "to_keys", "to_values"):
-                stacked.setdefault(f"{part}.in_proj_{kind}", []).append(parameter)
-            else:
-                found[f"{part}.out_proj.{kind}" if role else f"{part}.{kind}"] = parameter
-        return found | {name: torch.cat(parts) for name, parts in stacked.items()}
-
-    def theirs(x: Tensor, visible: Tensor, *given: Tensor) -> Any:
-        pairs = (~visible).expand(-1, case.H, -1, -1).flatten(0, 1)
-        masks = {"tgt_mask" if decoder else "src_mask": pairs}
-        if decoder:
-            memory, memory_visible = given
-            given = (memory,)
-            masks["memory_key_padding_mask"] = ~memory_visible[:, 0, 0]
-        return torch.func.functional_call(layer, state(), (x, *given), masks)
-
-    given = [case.randn(case.B, case.Tq, width), visible]
-    if decoder:
-        given += [case.randn(case.B, case.Tk, width), memory_visible]
-    return Pair(ours, theirs, given, ours)
-
-
 def turned_halves(heads: Tensor, positions: Tensor, base: float) -> Tensor:
     """The rotation of Llama, with angles of its formula in float64."""
     angles = positions[..., None] * base ** -(

@@ -20,7 +20,6 @@ from tools.cells.source import program_cells, read_cells
 OTHER = torch.device("meta")
 NOT_HERE = {
     ("foundations/one-head", "solution"): "it makes a module and moves it, which no module on meta can",
-    ("masks/transformer-layers", "equal"): "so does `copied`",
     ("masks/combining", "compiled"): "it asks for one graph, and a decorated function makes more",
     ("labs/what-it-costs", "measure"): "the timer of torch makes tensors on the default device",
     ("labs/what-it-costs", "speed"): "so does the same timer",

@@ -1,4 +1,4 @@
-"""`nn.TransformerEncoder` and `nn.TransformerDecoder`: where masks go, which code runs, and our layer."""
+"""`nn.TransformerEncoder` and `nn.TransformerDecoder`: where masks go, and which code runs."""
 
 import inspect
 import re
@@ -6,14 +6,12 @@ import re
 import pytest
 import torch
 from torch import nn
-from transformers import BartConfig
-from transformers.models.bart.modeling_bart import BartDecoderLayer
 
 from tests.pages import properties as p
 from tests.pages.exercise import Exercise
 
 SLUG = "masks/transformer-layers"
-PAGE = p.page_code(SLUG, "equal")
+PAGE = p.page_code(SLUG, "probe")
 SOURCE, TARGET = PAGE.source.cpu(), PAGE.target.cpu()
 PADS = ~PAGE.source_is_real.cpu()
 CAUSAL = ~torch.ones(5, 5, dtype=torch.bool, device="cpu").tril()
@@ -220,6 +218,43 @@ def test_an_empty_row_of_the_target_makes_its_sentence_nan_in_eval():
     assert found.isnan().all(dim=2).all(dim=1).tolist() == [False, True, False]
 
 
+@on_the_cpu
+@pytest.mark.parametrize("train", [True, False])
+def test_a_sentence_of_pads_reads_its_pads_or_is_dropped(train):
+    pads = PADS.clone()
+    pads[1] = True
+    stack, keep = encoder().train(train), ~pads.all(dim=1)
+    with torch.set_grad_enabled(train):
+        fixed = pads & ~pads.all(dim=1, keepdim=True)
+        found = stack(SOURCE, src_key_padding_mask=fixed).masked_fill(pads[..., None], 0)
+        dropped = stack(SOURCE[keep], src_key_padding_mask=pads[keep])
+    assert found.isfinite().all()
+    p.close(found[keep][~pads[keep]], dropped[~pads[keep]], 1e-5)
+    assert (found[pads] == 0).all()
+
+
+@on_the_cpu
+def test_a_bias_for_each_sentence_is_read_as_booleans_without_a_warning(recwarn):
+    bias = -(torch.arange(5.0) - torch.arange(5.0)[:, None]).abs().expand(6, 5, 5)
+    right = encoder().eval()(SOURCE, bias)
+    with torch.no_grad():
+        assert torch.equal(encoder().eval()(SOURCE, bias), encoder().eval()(SOURCE, bias != 0))
+        assert (encoder().eval()(SOURCE, bias) - right).abs().max() > 0.5
+    assert not [warning for warning in recwarn if "torch.bool" in str(warning.message)]
+
+
+@on_the_cpu
+def test_a_strict_export_without_gradients_keeps_the_native_call_unless_it_is_off():
+    for fast in (True, False):
+        torch.backends.mha.set_fastpath_enabled(fast)
+        try:
+            with torch.no_grad():
+                program = torch.export.export(encoder().eval(), (SOURCE, None, PADS), strict=True)
+        finally:
+            torch.backends.mha.set_fastpath_enabled(True)
+        assert ("_transformer_encoder_layer_fwd" in str(program.graph)) == fast
+
+
 def compiled(stack, **options):
     """A stack that is compiled, and its graphs, which fill up as it is called."""
     graphs = []
@@ -261,53 +296,7 @@ def test_a_mask_without_the_flag_is_an_error_in_one_graph_and_else_not_compiled(
             call(SOURCE, SOURCE, **masks, tgt_is_causal=flag)
 
 
-# -- the page's own layer --------------------------------------------------------------------------
-
-
-def test_bart_of_transformers_is_the_same_layer_with_masks_of_four_axes():
-    config = BartConfig(d_model=12, decoder_attention_heads=2, decoder_ffn_dim=24, attn_implementation="sdpa")
-    config.activation_function = "relu"
-    theirs, ours = BartDecoderLayer(config, 0).eval(), PAGE.Layer(12, 2, 24, decoder=True, norm_first=False)
-    parts = [(theirs.self_attn, ours.attend), (theirs.encoder_attn, ours.read)]
-    names = {"q_proj": "to_queries", "k_proj": "to_keys", "v_proj": "to_values", "out_proj": "to_output"}
-    copies = [(getattr(one, old), getattr(other, new)) for one, other in parts for old, new in names.items()]
-    copies += [(theirs.fc1, ours.feed_forward[0]), (theirs.fc2, ours.feed_forward[3])]
-    copies += [(theirs.self_attn_layer_norm, ours.norm_attend), (theirs.encoder_attn_layer_norm, ours.norm_read)]
-    for one, other in (*copies, (theirs.final_layer_norm, ours.norm_feed)):
-        one.load_state_dict(other.state_dict())
-    memory_visible = PAGE.source_visible.expand(-1, -1, 4, -1)
-    given = {"encoder_hidden_states": PAGE.source, "encoder_attention_mask": memory_visible}
-    found = theirs(PAGE.target, attention_mask=PAGE.both, **given)
-    found = found[0] if isinstance(found, tuple) else found
-    p.close(ours(PAGE.target, PAGE.both, PAGE.source, memory_visible), found, 1e-5)
-
-
-@on_the_cpu
-@pytest.mark.parametrize("kind", [nn.TransformerEncoderLayer, nn.TransformerDecoderLayer])
-def test_in_training_it_drops_where_torch_drops_and_takes_its_eps(kind):
-    inputs = [TARGET[:1]] if kind is nn.TransformerEncoderLayer else [TARGET[:1], SOURCE[:1]]  # one sentence: one order
-    layer = kind(12, 2, 24, 0.25, batch_first=True, layer_norm_eps=0.1)
-    ours, (x, *memory) = PAGE.copied(layer), inputs
-    torch.manual_seed(3)
-    wanted = layer(*inputs)
-    torch.manual_seed(3)
-    torch.testing.assert_close(ours(x, None, *memory), wanted)
-    assert not PAGE.copied(layer.eval()).training
-
-
-def test_what_the_layer_cannot_be_given_is_an_error():
-    reader, writer = (PAGE.Layer(12, 2, 24, decoder=kind, norm_first=False) for kind in (False, True))
-    with pytest.raises(ValueError, match=r"^an encoder layer takes no memory$"):
-        reader(PAGE.target, memory_visible=PAGE.source_visible)
-    with pytest.raises(ValueError, match=r"^a decoder layer needs a memory$"):
-        writer(PAGE.target, memory_visible=PAGE.source_visible)
-    with pytest.raises(ValueError, match="5 heads do not divide 12"):
-        PAGE.Attention(12, 5)
-    with pytest.raises(ValueError, match="visible has 2 axes, not 4"):
-        PAGE.Attention(12, 2)(PAGE.source, PAGE.source, torch.ones(5, 5, dtype=torch.bool))
-    for options in ({"activation": "gelu"}, {"activation": nn.ReLU()}, {"bias": False}, {"batch_first": False}):
-        with pytest.raises(ValueError, match=r"^copied takes F\.relu, bias=True, batch_first=True$"):
-            PAGE.copied(nn.TransformerEncoderLayer(12, 2, 24, **{"batch_first": True, **options}))
+# -- the parameters ---------------------------------------------------------------------------------
 
 
 def test_nn_transformer_draws_the_matrices_of_each_layer_and_no_biases():
