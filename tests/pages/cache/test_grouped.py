@@ -88,6 +88,13 @@ def test_repeat_kv_is_that_of_transformers_and_gradients_add_up_over_a_group():
     p.for_all(p.sizes(B=3, Hkv=3, T=4, D=3, groups=3), prove)
 
 
+def test_a_flat_tensor_repeats_numbers_until_its_heads_are_cut():
+    flat = torch.arange(4)
+    assert flat.repeat_interleave(2, dim=-1).tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    heads = flat.unflatten(-1, (2, 2)).repeat_interleave(2, dim=-2)
+    assert heads.flatten().tolist() == [0, 1, 0, 1, 2, 3, 2, 3]
+
+
 @pytest.mark.parametrize("wrong", [["to_keys", "to_values"], ["to_keys"], ["to_values"]])
 def test_the_probe_finds_the_tile_order_of_keys_and_of_values(wrong, monkeypatch):
     sdpa = F.scaled_dot_product_attention

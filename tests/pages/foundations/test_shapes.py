@@ -120,6 +120,7 @@ WRONG_LINES = [  # one for each row of the table
     lambda: ZEROS(B * H, T, T) + ZEROS(B, T, T),
     lambda: torch.einsum("bhid,bhjd->bhij", ZEROS(B, T, H * D), ZEROS(B, T, H * D)),
     lambda: torch.einsum("bhid,bhdj->bhij", ZEROS(B, H, T, D), ZEROS(B, H, T, D)),
+    lambda: torch.einsum("bid,bjd->bij", ZEROS(4 * 8, 64, 40), ZEROS(1 * 8, 77, 40)),
     lambda: unpacked(ZEROS(B, H, T, D)),
     lambda: unpacked(ZEROS(T, E)),
     lambda: F.cross_entropy(ZEROS(B, T, 11), ZEROS(B, T).long()),
@@ -185,6 +186,13 @@ def test_a_mask_per_item_is_repeated_in_the_order_of_the_joined_axis():
     assert torch.equal(scores.flatten(0, 1) + mask.repeat_interleave(H, dim=0), right)
     assert not torch.equal(scores.flatten(0, 1) + mask.repeat(H, 1, 1), right)
     assert torch.equal(right.unflatten(0, (B, H)), scores + mask[:, None])
+
+
+def test_a_text_expanded_before_the_split_gives_the_keys_that_are_expanded_after_it():
+    text, matrix = torch.randn(1, 7, E), torch.randn(E, H * D)
+    before = PAGE.split_heads(text.expand(4, -1, -1) @ matrix, H).flatten(0, 1)
+    heads = PAGE.split_heads(text @ matrix, H).flatten(0, 1)
+    torch.testing.assert_close(heads.unflatten(0, (1, H)).expand(4, H, 7, D).flatten(0, 1), before)
 
 
 def test_a_model_with_a_head_dim_of_its_own_has_projections_of_these_shapes():

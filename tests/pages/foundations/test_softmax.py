@@ -210,6 +210,15 @@ def test_a_hundred_million_added_in_float32_leaves_equal_weights():
     assert torch.nextafter(torch.tensor(1e8), torch.tensor(2e8)) - 1e8 == 8
 
 
+def test_along_an_axis_of_size_1_all_weights_are_1():
+    for shape, dim in ((1, 6), 0), ((4, 6, 1), -1):
+        scores = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+        assert (torch.softmax(scores, dim=dim) == 1).all()
+        right = torch.softmax(scores.squeeze(-1), dim=-1)
+        torch.testing.assert_close(right.sum(dim=-1), torch.ones(shape[0]))
+        assert (right < 0.9).all()
+
+
 def test_one_query_along_the_queries_takes_the_sum_of_the_values_whatever_the_scores():
     generator = torch.Generator().manual_seed(0)
     scores, values = torch.randn(4, 1, 6, generator=generator), torch.randn(4, 6, 3, generator=generator)

@@ -229,10 +229,13 @@ SIZES = {"vocab_size": 9, "hidden_size": 16, "intermediate_size": 32, "num_hidde
 IDS, COUNTED = torch.tensor([[0, 0, 1, 2, 3], [4, 5, 6, 7, 8]]), torch.tensor([[0, 0, 0, 1, 2], [0, 1, 2, 3, 4]])
 
 
-def llama(kind):
+def built(kind):
     p.seed_modules(0)
-    config = LlamaConfig(**SIZES, initializer_range=0.5, attn_implementation=kind)
-    model = LlamaModel(config).eval()
+    return LlamaModel(LlamaConfig(**SIZES, initializer_range=0.5, attn_implementation=kind)).eval()
+
+
+def llama(kind):
+    model = built(kind)
     return lambda ids, **given: model(ids, **given).last_hidden_state.detach()
 
 
@@ -253,6 +256,26 @@ def test_a_mask_of_four_axes_replaces_that_of_a_model_and_eager_adds_booleans(ki
     if kind == "sdpa":
         with pytest.raises(RuntimeError, match=r"^Expected attn_mask dtype to be bool"):
             model(IDS, attention_mask=visible.long())
+
+
+@pytest.mark.parametrize("kind", ["sdpa", "eager"])
+def test_a_layer_alone_takes_what_the_model_gives_it_and_three_axes_per_head(kind):
+    model, everything = built(kind), torch.zeros(5, 5)
+    causal = everything.masked_fill(~PAGE.causal, torch.finfo(torch.float32).min)
+
+    def layer(ids, mask):
+        hidden = model.embed_tokens(ids)
+        rotary = model.rotary_emb(hidden, torch.arange(5)[None])
+        return model.layers[0](hidden, attention_mask=mask, position_embeddings=rotary).detach()
+
+    inside = model(IDS, attention_mask=causal.expand(2, 1, 5, 5), output_hidden_states=True).hidden_states[1]
+    p.close(layer(IDS, causal.expand(2, 1, 5, 5)), inside.detach(), 1e-4)
+    masks = torch.stack([causal, everything])  # one for each of the two heads
+    for ids, given in (IDS[:1], masks[:1]), (IDS, masks):
+        p.close(layer(ids, given), layer(ids, given[None]), 1e-4)
+    with pytest.raises(RuntimeError, match="must match the size"):
+        layer(IDS[[0, 1, 0]], masks[[0, 0, 0]])
+    p.close(layer(IDS, None), layer(IDS, {"sdpa": causal, "eager": everything}[kind][None, None]), 1e-4)
 
 
 def test_positions_that_begin_again_part_texts_only_without_a_mask_and_a_cache():

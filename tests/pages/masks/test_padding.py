@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
 from torch import nn
 from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence, pad_sequence
 from transformers import (
@@ -14,6 +15,7 @@ from transformers import (
     BertForMaskedLM,
     BertModel,
     DataCollatorForLanguageModeling,
+    DataCollatorWithPadding,
     GPT2Config,
     GPT2LMHeadModel,
     LlamaConfig,
@@ -166,6 +168,7 @@ def test_learned_positions_need_pads_on_the_right_or_position_ids(network):
     assert gap(network, "right") < 1e-12
     assert gap(network, "left") > 1
     assert gap(network, "left", position_ids=COUNTED) < 1e-12
+    assert gap(network, "left", position_ids=COUNTED.masked_fill(~IS_REAL["left"], 1)) < 1e-12
 
 
 def test_rotary_positions_do_not_change_with_the_shift():
@@ -182,6 +185,27 @@ def test_the_labels_of_a_model_ignore_100_below_zero_and_not_the_pad():
         targets = IDS["right"].masked_fill(pads, -100)[:, shift:]
         p.close(masked.double(), F.cross_entropy(logits[:, : 5 - shift].mT, targets), 1e-5)
         assert abs(plain - masked) > 1e-3
+
+
+def test_a_causal_model_trains_on_pads_on_the_right_without_a_mask_and_bert_does_not():
+    real, labels = IS_REAL["right"], IDS["right"].masked_fill(~IS_REAL["right"], -100)
+    masked, plain = (GPT_2(IDS["right"], labels=labels, **mask) for mask in ({"attention_mask": real.long()}, {}))
+    p.close(masked.logits[real], plain.logits[real])
+    p.close(masked.loss, plain.loss)
+    assert GPT_2(IDS["right"], labels=labels.fill_(-100)).loss.isnan()
+    rows = [BERT(IDS["right"], attention_mask=mask).last_hidden_state[real] for mask in (real.long(), None)]
+    assert (rows[0] - rows[1]).abs().max() > 1e-3
+
+
+def test_padding_goes_to_the_longest_text_or_to_a_length_that_is_given():
+    words = Tokenizer(WordLevel({"<pad>": 0, "step": 1}))
+    words.pre_tokenizer = Whitespace()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, pad_token="<pad>")
+    texts = ["step " * length for length in (3, 5, 4)]
+    longest = tokenizer(texts, padding=True, return_tensors="pt")["input_ids"]
+    collated = DataCollatorWithPadding(tokenizer)([tokenizer(text) for text in texts])["input_ids"]
+    assert longest.shape == collated.shape == (3, 5)
+    assert tokenizer(texts, padding="max_length", max_length=512, return_tensors="pt")["input_ids"].shape == (3, 512)
 
 
 def test_the_collator_of_a_language_model_masks_labels_by_the_id_of_the_pad():
@@ -208,6 +232,11 @@ def generated(ids, is_real, pad=PAD, **options):
 def test_generate_counts_positions_by_the_mask_and_continues_left_padded_texts_only():
     by_itself = [generated(torch.tensor([s]), torch.ones(1, len(s)))[0] for s in SENTENCES]
     assert generated(IDS["left"], IS_REAL["left"]) == by_itself
+    seen, network = [], GPT_2.transformer.wpe
+    with network.register_forward_pre_hook(lambda _, given: seen.append(given[0])):
+        generated(IDS["left"], IS_REAL["left"])
+    assert torch.equal(seen[0], COUNTED)
+    assert torch.equal(seen[1], COUNTED[:, -1:] + 1)
     wrong = generated(IDS["right"], IS_REAL["right"])
     assert wrong != by_itself
     assert wrong[1] == by_itself[1]
