@@ -30,8 +30,8 @@ from tests.pages import properties as p
 from tests.pages.exercise import Exercise, executed
 
 SLUG = "practice/fused-qkv"
-PAGE, PROBE, SOLUTION, BERT, UNFUSE, MERGE = (
-    executed(SLUG, cell)[0] for cell in ("fuse", "probe", "solution", "bert", "stages", "merge")
+PAGE, PROBE, SOLUTION, BERT, UNFUSE, THIRDS, MERGE = (
+    executed(SLUG, cell)[0] for cell in ("fuse", "probe", "solution", "bert", "stages", "thirds", "merge")
 )
 LAYOUTS = "blocks", "heads", "conv1d"
 
@@ -159,6 +159,13 @@ def test_shards_of_any_number_of_devices_are_merged_and_the_bias_of_the_output_o
             assert torch.equal(torch.cat(stored.chunk(devices)), stored), "per head a slice is a range of heads"
         parts = zip(ours.to_output.weight.chunk(devices, dim=1), inputs.chunk(devices, dim=2))
         p.close(sum(part @ weight.T for weight, part in parts) + ours.to_output.bias, ours.to_output(inputs), 1e-9)
+
+
+def test_each_third_of_mha_belongs_to_an_input_of_its_own():
+    mha, given = nn.MultiheadAttention(12, 3, batch_first=True), [torch.randn(2, length, 12) for length in (4, 7, 7)]
+    nn.init.normal_(mha.in_proj_bias)
+    roles = map(F.linear, given, mha.in_proj_weight.chunk(3), mha.in_proj_bias.chunk(3))
+    p.close(THIRDS.attend(mha, roles), mha(*given)[0], 1e-5)
 
 
 def test_a_missing_name_is_an_error_or_with_strict_false_nothing():
@@ -334,9 +341,6 @@ ACCEPTED = {
         "# raise ValueError(f'no such layout: {source} or {target}')",
     ],
 }
-
-# -- changes that no test can notice ---------------------------------------------------------------
-
 SURVIVORS = {
     "an assignment takes a tensor apart along axis 0, as unbind(0) does": ["queries, keys, values = qkv"],
     "forward reads B, T and E in its shape comments alone": ["# B, T, E = inputs.shape"],
