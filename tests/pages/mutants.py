@@ -101,7 +101,7 @@ def tried(mutant: Mutant, seconds: dict[str, float]) -> tuple[bool, dict[str, fl
     source.parts = with_mutant(mutant)
     gc.freeze()  # pytest looks for garbage, through all that is loaded
     order = QuickestFirst(seconds)
-    options = "-x", "-p", "no:cacheprovider", "-p", "no:xdist"
+    options = "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:faulthandler"  # whose timer a fork loses
     for tests in [str(tests_of(mutant.slug))], [*SHARED, "-k", mutant.slug]:
         if pytest.main([*tests, *options], plugins=[order]) not in PASSED:
             return False, order.seconds
