@@ -204,8 +204,6 @@ def test_under_sdpa_transformers_warns_or_raises_and_gives_no_weights():
     logger.addFilter(lambda record: said.append(record.getMessage()))
     none = model(torch.arange(7)[None], output_attentions=True).attentions
     assert none == ()
-    with pytest.raises(RuntimeError, match=r"^stack expects a non-empty TensorList$"):  # so says BertViz
-        torch.stack(none)
     logger.filters.clear()
     assert said[0].startswith("`sdpa` attention does not support `output_attentions=True`.")
     with pytest.raises(ValueError, match=r"^The `output_attentions` attribute is not supported when using the `attn_"):
