@@ -104,14 +104,15 @@ def check(
     drawn = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(drawn), eval_mode(module):
         torch.manual_seed(SEED)
-        exact = torch.float64
-        with in_dtype(module, exact):
-            if not Subject(given, device, exact).runs():
-                exact = torch.float32
+        float32 = Subject(given, device, torch.float32)
+        exact = Subject(given, device, torch.float64)
+        with in_dtype(module, torch.float64):
+            if not exact.runs():
+                exact = float32
         for probe in PROBES:
-            dtype = exact if probe.exact else torch.float32
-            with in_dtype(module, dtype):
-                probe.run(Subject(given, device, dtype), report)
+            it = exact if probe.exact else float32
+            with in_dtype(module, it.tokens.dtype):
+                probe.run(it, report)
     return report
 
 
@@ -186,6 +187,7 @@ class Subject(SimpleNamespace):
         except Exception:
             return False
 
+    @functools.cached_property
     def moved(self):
         return moved(self.rows, self.tokens)
 
@@ -198,7 +200,7 @@ class Subject(SimpleNamespace):
             return full.tril().triu()
         causal = self.causal
         if causal == "either":
-            causal = not self.moved().triu(1).any()
+            causal = not self.moved.triu(1).any()
         return full.tril() if causal else full
 
     def is_real(self, side):
@@ -274,7 +276,7 @@ def moved(call, tokens):
 )
 def future(it):
     """No row changes with a token that it may not read."""
-    leaks = (it.moved() & ~it.may_read()).any(dim=0)
+    leaks = (it.moved & ~it.may_read()).any(dim=0)
     if leaks.any():
         raise Fails(f"rows change with tokens after them: {pairs(leaks)}")
 
@@ -282,7 +284,7 @@ def future(it):
 @probe("The window or the triangle is one off, or True hides: masks/polarity")
 def reads(it):
     """Each row changes with each token that it may read."""
-    deaf = (it.may_read() & ~it.moved()).any(dim=0)
+    deaf = (it.may_read() & ~it.moved).any(dim=0)
     if torch.equal(deaf, it.may_read()):
         raise Fails("no nudge changes a row; are the last weights still 0?")
     if deaf.any():
@@ -501,10 +503,9 @@ def gradients(it):
     (rows * slope).sum().backward(inputs=[tokens, *weights])
     for name, leaves in (("tokens", [tokens]), ("parameters", weights)):
         ways = [it.draw(*one.shape).to(one) for one in leaves]
-        pairs_of = list(zip(leaves, ways))
         ours = sum(
             (one.grad * way).sum().item()
-            for one, way in pairs_of
+            for one, way in zip(leaves, ways)
             if one.grad is not None
         )
         quotients = []
