@@ -19,6 +19,7 @@ import contextlib
 import functools
 import importlib
 import sys
+import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -51,11 +52,21 @@ class Report:
     left_out: dict = field(default_factory=dict)
 
     def __str__(self):
-        lines = []
-        for kind in ("failed", "passed", "left_out"):
-            for name, sentence in getattr(self, kind).items():
-                lines.append(f"{kind:8}  {name:10}  {sentence}")
-        return "\n".join(lines)
+        lines = [
+            ("failed", f"{name}: {it}") for name, it in self.failed.items()
+        ]
+        lines += [("passed", ", ".join(self.passed))] if self.passed else []
+        reasons = dict.fromkeys(self.left_out.values())
+        for reason in reasons:
+            names = [
+                name for name, it in self.left_out.items() if it == reason
+            ]
+            lines.append(("left out", f"{', '.join(names)}: {reason}"))
+        indent = " " * 10
+        return "\n".join(
+            textwrap.fill(f"{kind:10}{words}", 79, subsequent_indent=indent)
+            for kind, words in lines
+        )
 
 
 def check(

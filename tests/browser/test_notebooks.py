@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 
 from tests.browser import site
 from tests.configuration import text
-from tools.cells.source import read_cells
+from tools.cells.source import files_beside, read_cells
 
 # What stands in the article and has something else upon it.
 COVERED = """() => [...document.querySelectorAll("article :is(h1, p, .facts > li), .place")].filter(one => {
@@ -58,6 +58,9 @@ def test_a_notebook_is_valid_and_has_the_cells_of_its_page_in_order(built, page)
     nbformat.validate(made)
     code = [cell for cell in made["cells"] if cell["cell_type"] == "code"]
     cells = read_cells(page.snippets)
+    files = [cell for cell in code if cell["source"].startswith("%%writefile")]
+    assert {cell["id"] for cell in files} == {file.stem for cell in cells for file in files_beside(cell)}
+    code = [cell for cell in code if cell not in files]
     assert [cell["source"] for cell in code] == [cell.code.rstrip("\n") for cell in cells]
     printed = ["".join(part["text"] for part in cell["outputs"] if "text" in part) or None for cell in code]
     assert printed == [cell.output for cell in cells]

@@ -11,7 +11,7 @@ import pytest
 from tests.browser import site
 from tests.browser.conftest import open_tab
 from tools.cells.compare import same
-from tools.cells.source import program, read_cells
+from tools.cells.source import program
 from tools.languages.markdown import read
 from tools.languages.translations import parts
 
@@ -130,7 +130,7 @@ def test_a_cell_and_its_output_are_shown_to_the_letter(visit):
 
 @every_page_with_cells
 def test_every_copy_button_copies_the_whole_program_of_its_cell(visit):
-    cells = read_cells(visit.subject.snippets)
+    cells = visit.subject.cells
     assert visit.page.locator(CODE).count() == len(cells)
     for number, cell in enumerate(cells):
         assert visit.copy(number) == program(cells, cell), cell.name

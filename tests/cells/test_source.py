@@ -4,7 +4,16 @@ import re
 
 import pytest
 
-from tools.cells.source import SourceError, digest, program, read_cells, read_includes, resolve, with_outputs
+from tools.cells.source import (
+    SourceError,
+    digest,
+    files_beside,
+    program,
+    read_cells,
+    read_includes,
+    resolve,
+    with_outputs,
+)
 
 SETUP = "<!-- --8<-- [start:setup] -->\n```python\nx = 1\n```\n<!-- --8<-- [end:setup] -->\n"
 OUTPUT = "<!--pytest-codeblocks:expected-output-->\n```text\n1\n```\n"
@@ -126,6 +135,43 @@ def test_includes_are_resolved(snippet, tmp_path):
     assert [(i.line, i.slug, i.name) for i in read_includes(page)] == [(3, "masks", "setup"), (5, "masks", "show")]
     assert [(cell.name, cell.marks) for cell in resolve(page, tmp_path)] == [("setup", ()), ("show", ())]
     assert [(cell.name, cell.marks) for cell in resolve(own, tmp_path)] == [("setup", ()), ("show", ((1, "new"),))]
+
+
+FILE_OF_PYTHON = """import torch
+# --8<-- [start:{}]
+def moves():
+    return torch
+
+
+# --8<-- [end:{}]
+"""
+
+
+def test_a_section_of_a_python_file_is_shown_and_its_program_is_the_file(snippet, tmp_path):
+    whole = snippet(FILE_OF_PYTHON.format("moves", "moves"), "snippets/probes.py").read_text()
+    page = snippet('--8<-- "masks.md:show"\n\n--8<-- "probes.py:moves"\n', "docs/page.md")
+    snippet(FILE, "snippets/masks.md")
+    show, section = cells = resolve(page, tmp_path / "snippets")
+    assert (section.name, section.code, section.fence) == ("moves", "def moves():\n    return torch\n", 2)
+    assert (section.is_section, section.shared, show.is_section) == (True, False, False)
+    assert program(cells, section) == whole
+    assert program(cells, show) == "print(x)\n"
+
+
+def test_a_section_that_is_not_there_or_not_closed_is_named(snippet, tmp_path):
+    snippet(FILE_OF_PYTHON.format("moves", "move"), "snippets/probes.py")
+    page = snippet('\n--8<-- "probes.py:moves"\n', "docs/page.md")
+    with pytest.raises(SourceError, match=rf"^{page}:2: .*probes\.py has no cell 'moves'"):
+        resolve(page, tmp_path / "snippets")
+
+
+def test_a_digest_holds_the_files_that_a_program_imports(snippet):
+    file = snippet("def double(x):\n    return 2 * x\n", "snippets/probes.py")
+    cells = read_cells(snippet(FILE.replace("x = 1", "import torch\nfrom probes import double"), "snippets/masks.md"))
+    assert [files_beside(cell) for cell in cells] == [[file], [], [], []]
+    before = [digest(cells, cell) for cell in cells]
+    file.write_text("def double(x):\n    return x + x\n")
+    assert all(digest(cells, cell) != old for cell, old in zip(cells, before))
 
 
 NOT_SHOWN = {  # a line: what is said of it on a page, and in a snippet file

@@ -22,7 +22,7 @@ from tools.languages.glossary import read_rows
 from tools.languages.markdown import read
 
 ALLOWED_IMPORTS = {"torch", "math"}
-ALLOWED_IN_LABS = ALLOWED_IMPORTS | {"matplotlib"} | sys.stdlib_module_names
+ALLOWED_IN_LABS = ALLOWED_IMPORTS | {"attention_probes", "matplotlib"} | sys.stdlib_module_names
 ALLOWED_ON = {  # where another package is the subject, what torch warns of, or a module is copied or inspected
     "practice/einsum": ALLOWED_IMPORTS | {"einops"},
     "cache/kv-cache": ALLOWED_IMPORTS | {"copy", "transformers"},
@@ -31,6 +31,8 @@ ALLOWED_ON = {  # where another package is the subject, what torch warns of, or 
     "masks/transformer-layers": ALLOWED_IMPORTS | {"warnings"},
     "kernels/which-kernel": ALLOWED_IMPORTS | {"warnings"},
     "kernels/flex-attention": ALLOWED_IMPORTS | {"os", "textwrap", "timeit", "warnings"},
+    "practice/kit": ALLOWED_IMPORTS | {"attention_probes"},
+    "practice/museum": ALLOWED_IMPORTS | {"attention_probes"},
     "practice/look-inside": ALLOWED_IMPORTS | {"inspect", "transformers"},
     "practice/same-seed": ALLOWED_IMPORTS | {"os", "random", "transformers"},
 }
@@ -47,7 +49,8 @@ FILES = """
 
 def test_every_cell_is_shown_once_and_in_order(cells, language, every_page):
     def look(page):
-        shown = [(include.slug, include.name) for include in read_includes(page_file(language, page))]
+        includes = [one for one in read_includes(page_file(language, page)) if not one.slug.endswith(".py")]
+        shown = [(include.slug, include.name) for include in includes]
         wanted = [(slug_of(cell.path), cell.name) for cell in cells.get(page, [])]
         assert shown == wanted, page_file(language, page)
 

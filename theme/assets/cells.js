@@ -1,17 +1,26 @@
 // The buttons on a cell: wrap long lines, copy the whole program, or show it. A cell's program is every shared cell
-// above it, then the cell itself. Below a cell that is not shared stands its output, or that it has not run yet. Other
-// code that can be copied, such as a command, comes with the words for its button.
+// above it, then the cell itself; that of a section of a file is the file. Below a cell that is not shared stands its
+// output, or that it has not run yet. Other code that can be copied, such as a command, comes with the words for its
+// button.
 
 "use strict"; {
 
 const all = (selector, root = document) => [...root.querySelectorAll(selector)]
 
-const isShared = cell => !cell.nextElementSibling?.matches(".output, .ran-on")
+const isShared = cell => !cell.dataset.file && !cell.nextElementSibling?.matches(".output, .ran-on")
 
-function program(cell, as = "textContent") {
+const { src } = document.currentScript
+const addressOf = cell => new URL(`../${cell.dataset.file}`, src)
+
+async function program(cell) {
+  if (cell.dataset.file) return (await fetch(addressOf(cell))).text()
+  return parts(cell).map(part => part.textContent).join("\n")
+}
+
+function parts(cell) {
   const cells = all("article .language-python")
   const shared = cells.slice(0, cells.indexOf(cell)).filter(isShared)
-  return [...shared, cell].map(part => part.querySelector("code")[as]).join("\n")
+  return [...shared, cell].map(part => part.querySelector("code"))
 }
 
 const whole = document.querySelector("dialog.program")
@@ -34,7 +43,8 @@ globalThis.copy = async (button, code, words = whole.dataset.copied) => {
 }
 
 function show(cell) {
-  whole.querySelector("code").innerHTML = program(cell, "innerHTML") // with its colours
+  if (cell.dataset.file) return open(addressOf(cell))
+  whole.querySelector("code").innerHTML = parts(cell).map(part => part.innerHTML).join("\n") // with its colours
   whole.querySelector("b").textContent = cell.id.replace("cell-", "")
   whole.showModal()
 }
@@ -61,7 +71,8 @@ const tools = document.getElementById("cell-tools").content
 for (const cell of all("article .language-python")) {
   cell.append(tools.cloneNode(true))
   cell.querySelector("[data-copy]").addEventListener("click", event => {
-    copy(event.currentTarget, program(cell)).catch(() => show(cell)) // over plain http there is no clipboard
+    const button = event.currentTarget
+    program(cell).then(code => copy(button, code)).catch(() => show(cell)) // over plain http there is no clipboard
   })
   cell.querySelector("[data-show]").addEventListener("click", () => show(cell))
 }

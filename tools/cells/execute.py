@@ -21,7 +21,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tools.cells.shapes import CHECK, LAST, checker, compiled
-from tools.cells.source import Cell, SourceError, at_their_lines
+from tools.cells.source import Cell, SourceError, at_their_lines, folder_of
 
 THREADS = torch.get_num_threads()
 Begin = Callable[[Cell], None]  # what a run calls with each cell before it runs
@@ -146,22 +146,29 @@ def refuse_echo(where: str, value: object) -> None:
 def contained(module: types.ModuleType, device: str, seed: int) -> Iterator[str]:
     """Start from one global state, whatever ran before, and keep what a program does to the interpreter.
 
-    That is the state of torch, `__main__`, the environment, the working directory and its files.
+    That is the state of torch, `__main__`, the environment, the working directory and its files. A program can import
+    what lies in `snippets/`, as if it lay beside it.
     """
     main = sys.modules["__main__"]
     sys.modules["__main__"] = module
+    beside = folder_of(Path(module.__file__ or "").resolve())
     # Fused attention kernels draw dropout masks of their own.
     backend = contextlib.nullcontext() if device == "cpu" else sdpa_kernel(SDPBackend.MATH)
     with tempfile.TemporaryDirectory() as folder:
         try:
             set_state(device, seed)
-            with mock.patch.dict(os.environ, MPLBACKEND="agg"), contextlib.chdir(folder), backend:
+            with mock.patch.dict(os.environ, MPLBACKEND="agg"), contextlib.chdir(folder), backend, importable(beside):
                 yield folder
         finally:
             sys.modules["__main__"] = main
             if pyplot := sys.modules.get("matplotlib.pyplot"):
                 pyplot.close("all")
             set_state(device, seed)
+
+
+def importable(folder: Path) -> contextlib.AbstractContextManager[Any]:
+    """Let programs import the Python files in a folder."""
+    return mock.patch.object(sys, "path", [str(folder), *sys.path])
 
 
 def use_device(device: str) -> None:

@@ -23,10 +23,12 @@ CELL = re.compile(
 (?P<output>{LINES})```
 )?<!-- --8<-- \[end:(?P=name)\] -->|.+"""
 )
+SECTION = re.compile(r"^# --8<-- \[start:([a-z][a-z0-9-]*)\]\n(.*?)^# --8<-- \[end:\1\]$", re.M | re.S)
+IMPORTED = re.compile(r"^ *(?:from|import) (\w+)", re.M)
 DEVICES = {"cuda": "CUDA", "mps": "MPS", "xpu": "XPU", "sim": "PrivateUse1"}  # and what torch's dispatcher calls them
 MARKED = "wrong", "right", "new"  # kinds of lines
 WORDS = *MARKED, "rows", "columns", "rows and columns", "measures", *(f"needs {device}" for device in DEVICES)
-INCLUDE = re.compile(r'( *)--8<-- "([\w/-]+)\.md:([a-z][a-z0-9-]*)"')
+INCLUDE = re.compile(r' *--8<-- "(?:([\w/-]+)\.md|(\w+\.py)):([a-z][a-z0-9-]*)"')
 
 
 class SourceError(ValueError):
@@ -40,7 +42,8 @@ class Cell:
     `needs` is the device that it needs, "" where every device will do, and `why` the reason. `measures` is why its
     figures differ from machine to machine, "" where they do not. `rows` and `columns` are the names of those of the
     matrices that it prints, where it gives them; `marks` are the lines that the page marks, counted from 1, and how:
-    as wrong, right or new; `path` is the file in which it is written.
+    as wrong, right or new; `path` is the file in which it is written. A section of a Python file is none that runs: its
+    program is the file.
     """
 
     name: str
@@ -62,7 +65,12 @@ class Cell:
     @property
     def shared(self) -> bool:
         """Whether every later cell of the file sees what it defines."""
-        return self.output is None and not self.stands_alone
+        return self.output is None and not self.stands_alone and not self.is_section
+
+    @property
+    def is_section(self) -> bool:
+        """Whether it is a section of a Python file, which readers download."""
+        return self.path.endswith(".py")
 
     @property
     def stands_alone(self) -> bool:
@@ -76,7 +84,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class Include:
-    """A line of a page that shows a cell: `--8<-- "masks/padding.md:leak"`."""
+    """A line of a page that shows a cell, or a section of a Python file, which is then its slug.
+
+    `--8<-- "masks/padding.md:leak"`, `--8<-- "attention_probes.py:moves"`
+    """
 
     line: int
     slug: str
@@ -118,6 +129,15 @@ def read_cells(path: str | Path) -> list[Cell]:
 
 
 @functools.cache
+def sections(path: str | Path, text: str) -> tuple[tuple[int, Cell], ...]:
+    """The sections of a Python file, each with the line of the mark above it."""
+    starts = ((text.count("\n", 0, match.start()) + 1, match) for match in SECTION.finditer(text))
+    return tuple(
+        (line, Cell(match[1], match[2].strip("\n") + "\n", None, line, path=str(path))) for line, match in starts
+    )
+
+
+@functools.cache
 def parts(path: str | Path, text: str) -> tuple[tuple[int, Cell | Include], ...]:
     """The cells that are written in the text of a snippet file, and the lines that show others, each with its line."""
     lines = ((text.count("\n", 0, match.start()) + 1, match) for match in CELL.finditer(text))
@@ -130,7 +150,7 @@ def part_of(match: re.Match[str], path: str | Path, line: int) -> Cell | Include
         told = meaning(match["mark"], match["code"], f"{path}:{line}")
         return Cell(match["name"], match["code"], match["output"], line + 1, path=str(path), **told)
     if include := INCLUDE.fullmatch(match[0]):
-        return Include(line, include[2], include[3])
+        return Include(line, slug_in(include), include[3])
     kinds = "neither a whole cell, as CONTRIBUTING.md shows one, nor a line that shows a cell of another file"
     raise SourceError(f"{path}:{line}: here begins {kinds}: {match[0]!r}")
 
@@ -180,6 +200,8 @@ def program_cells(cells: Sequence[Cell], cell: Cell) -> list[Cell]:
 
 def program(cells: Sequence[Cell], cell: Cell) -> str:
     """The program of a cell as one text: what the copy button copies."""
+    if cell.is_section:
+        return read_text(cell.path)
     return "\n".join(part.code for part in program_cells(cells, cell))
 
 
@@ -192,9 +214,17 @@ def at_their_lines(cells: Iterable[Cell]) -> str:
 
 
 def digest(cells: Sequence[Cell], cell: Cell) -> str:
-    """A sha256 of the program of a cell, of its output, and of the device that it needs."""
+    """A sha256 of the program of a cell, of its output, of the device that it needs, and of the files beside it."""
     needs = f"\0{cell.needs}" if cell.needs else ""
-    return hashlib.sha256(f"{program(cells, cell)}\0{cell.output}{needs}".encode()).hexdigest()
+    files = dict.fromkeys(path for part in program_cells(cells, cell) for path in files_beside(part))
+    texts = [f"{program(cells, cell)}\0{cell.output}{needs}", *map(read_text, files)]
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()
+
+
+def files_beside(cell: Cell) -> list[Path]:
+    """The Python files in `snippets/` that a cell imports; a reader needs them beside the program."""
+    paths = (folder_of(cell.path) / f"{name}.py" for name in IMPORTED.findall(cell.code))
+    return [path for path in paths if path.is_file()]
 
 
 def read_includes(page: str | Path) -> list[Include]:
@@ -202,11 +232,16 @@ def read_includes(page: str | Path) -> list[Include]:
     includes = []
     for number, line in enumerate(split_lines(read_text(page)), start=1):
         if match := INCLUDE.fullmatch(line):
-            includes.append(Include(number, match[2], match[3]))
+            includes.append(Include(number, slug_in(match), match[3]))
         elif "-8<-" in line:
             example = '--8<-- "masks/padding.md:leak", the name of its file in letters, digits, - and _ alone'
             raise SourceError(f"{page}:{number}: write a cell as {example}; found {line.strip()!r}")
     return includes
+
+
+def slug_in(include: re.Match[str]) -> str:
+    """The slug in a line that shows a cell; it stands alone, or the name of a Python file does."""
+    return include[1] or include[2]
 
 
 def resolve(page: str | Path, snippets: str | Path) -> list[Cell]:
@@ -216,10 +251,12 @@ def resolve(page: str | Path, snippets: str | Path) -> list[Cell]:
 
 def shown(include: Include, page: str | Path, snippets: str | Path) -> Cell:
     """The cell that a line of a page, or of another snippet file, shows; where it is not its own, no line is new."""
-    path, where = Path(snippets, f"{include.slug}.md"), f"{page}:{include.line}"
+    is_python, where = include.slug.endswith(".py"), f"{page}:{include.line}"
+    path = Path(snippets, include.slug if is_python else f"{include.slug}.md")
     if not path.is_file():
         raise SourceError(f"{where}: there is no file {path}")
-    cells = {part.name: part for _, part in parts(path, read_text(path)) if isinstance(part, Cell)}
+    read = sections if is_python else parts
+    cells = {part.name: part for _, part in read(path, read_text(path)) if isinstance(part, Cell)}
     if include.name not in cells:
         raise SourceError(f"{where}: {path} has no cell {include.name!r}{nearest(include.name, cells)}")
     cell = cells[include.name]

@@ -18,6 +18,7 @@ fonts.otf is cut from Noto Serif CJK SC of github.com/notofonts/noto-cjk (SIL Op
 
 import html
 import re
+import shutil
 import sys
 import tempfile
 from collections import defaultdict
@@ -31,7 +32,7 @@ from scour import scour
 
 from tools.cells import compare
 from tools.cells.record import facts, write_atomically
-from tools.cells.source import Cell, SourceError, digest, read_cells, resolve, slug_of
+from tools.cells.source import Cell, SourceError, digest, files_beside, read_cells, resolve, slug_of
 from tools.labs.notebooks import SVG, Figures, described, dump, notebook, stored_figures
 from tools.languages import configuration, markdown
 from tools.languages.pictures import in_words, words_of_pictures
@@ -73,9 +74,11 @@ def pages_of(snippet: Path) -> list[Path]:
 
 
 def run(cells: Sequence[Cell]) -> list[NotebookNode]:
-    """Cells after a run in a kernel of their own, in an empty folder, as a reader runs a download."""
+    """Cells after a run in a kernel of their own, beside the files that they import, as a reader runs a download."""
     made = v4.new_notebook(cells=[v4.new_code_cell(source) for source in (SETUP, *(cell.code for cell in cells))])
     with tempfile.TemporaryDirectory() as folder:
+        for path in {path for cell in cells for path in files_beside(cell)}:
+            shutil.copy(path, folder)
         place = {"metadata": {"path": folder}}
         client = NotebookClient(made, kernel_name="python3", timeout=600, allow_errors=True, resources=place)
         client.extra_arguments = ["--IPKernelApp.log_level=40"]

@@ -1,7 +1,8 @@
 """A page as a notebook: its prose in cells of text, its cells with their stored outputs.
 
 Admonitions become quotes and folded text becomes HTML, which every viewer of notebooks shows; the cells of a folded
-block are hidden. The site's own marks are left out. The notebook without solutions has an empty cell for each.
+block are hidden. The site's own marks are left out. The notebook without solutions has an empty cell for each. A file
+that cells import is written by a hidden cell above the first of them.
 """
 
 import re
@@ -14,7 +15,7 @@ from typing import Any
 from markdown_it import MarkdownIt
 from nbformat import NotebookNode, from_dict, v4
 
-from tools.cells.source import Cell, SourceError, read_text, split_lines
+from tools.cells.source import Cell, SourceError, files_beside, read_text, split_lines
 from tools.languages.markdown import Block, Page
 
 SVG = "image/svg+xml"
@@ -40,6 +41,9 @@ def notebook(
     """
     lines, texts = prose(page, link), count()
     at = {block.line: (cell, block.folded) for block, cell in zip(page.of("cell"), cells)}
+    for line in [line for line, (cell, _) in at.items() if cell.is_section]:
+        section, _ = at.pop(line)
+        lines[line] = f"```python\n{section.code}```"
     for block in () if solved else solutions(page):
         inside = range(block.line + 1, block.end)
         lines[block.line : block.end] = [
@@ -49,10 +53,14 @@ def notebook(
         at = {number: shown for number, shown in at.items() if number not in inside}
         at[inside[0]] = Cell(f"yours_{inside[0]}", "", None, inside[0]), False
     made: list[dict[str, Any]] = []
+    written: set[Path] = set()
     for is_cell, numbers in groupby(range(page.first_line, len(lines)), at.__contains__):
         if is_cell:
             for number in numbers:
+                files = {*files_beside(at[number][0])} - written
+                made += map(file_cell, sorted(files))
                 made += code_cells(*at[number], figures, ran_on)
+                written |= files
         elif text := joined(lines[number] for number in numbers):
             made.append(text_cell(text, f"text_{next(texts)}"))
     return from_dict({"cells": made, "metadata": KERNEL, "nbformat": 4, "nbformat_minor": 5})
@@ -66,6 +74,14 @@ def solutions(page: Page) -> list[Block]:
 def text_cell(text: str, name: str) -> dict[str, Any]:
     """A cell of text; the functions of nbformat that make cells check each, which takes longer than all else."""
     return {"cell_type": "markdown", "id": name, "metadata": {}, "source": text}
+
+
+def file_cell(path: Path) -> dict[str, Any]:
+    """A cell that writes a file beside the notebook, which cells below import."""
+    metadata = {"jupyter": {"source_hidden": True}}
+    source = f"%%writefile {path.name}\n{read_text(path)}".rstrip("\n")
+    made = {"cell_type": "code", "id": path.stem, "metadata": metadata, "source": source}
+    return made | {"execution_count": None, "outputs": []}
 
 
 def code_cells(cell: Cell, folded: bool, figures: Figures, ran_on: Mapping[str, str]) -> Iterator[dict[str, Any]]:

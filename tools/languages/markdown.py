@@ -22,7 +22,7 @@ from mdit_py_plugins.attrs import attrs_plugin
 from mdit_py_plugins.dollarmath import dollarmath_plugin
 from mdit_py_plugins.front_matter import front_matter_plugin
 
-from tools.cells.source import INCLUDE, SourceError, nearest, read_text, split_lines
+from tools.cells.source import INCLUDE, SourceError, nearest, read_text, slug_in, split_lines
 
 TOP = "top"  # the section above the first heading with an id
 ALL = "all"  # `behind: all` in the front matter: the page has no text of its own yet
@@ -249,7 +249,7 @@ def cell(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     include = INCLUDE.fullmatch(state.getLines(start, start + 1, 0, False))
     if include and not silent:
         token = state.push("cell", "", 0)
-        token.content, token.map = f"{include[2]}:{include[3]}", [start, start + 1]
+        token.content, token.map = f"{slug_in(include)}:{include[3]}", [start, start + 1]
         state.line = start + 1
     return bool(include)
 

@@ -81,7 +81,8 @@ def drawings(
 def draw(cell: Cell, words: Mapping[str, str]) -> str:
     """A cell as HTML, with its output if it has one."""
     tags = tuple((line, f'<mark class="{kind}" data-says="{html.escape(words[kind])}">') for line, kind in cell.marks)
-    code = block(cell.code, "python", tags).replace('">', f'" id="cell-{cell.name}">', 1)
+    file = f' data-file="{Path(cell.path).name}"' if cell.is_section else ""
+    code = block(cell.code, "python", tags).replace('">', f'" id="cell-{cell.name}"{file}>', 1)
     return code + output(cell, words) if cell.output else code
 
 

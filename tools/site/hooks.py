@@ -15,7 +15,7 @@ from mkdocs import utils
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import Abort
 from mkdocs.plugins import event_priority
-from mkdocs.structure.files import Files
+from mkdocs.structure.files import File, Files
 from mkdocs.structure.nav import Navigation
 from mkdocs.structure.pages import Page
 
@@ -81,6 +81,8 @@ def on_config(config: MkDocsConfig) -> None:
 @event_priority(-200)
 def on_files(files: Files, config: MkDocsConfig) -> None:
     refuse_misspelt(relative(config.config_file_path), files.documentation_pages())
+    for path in (ROOT / "snippets").glob("*.py"):  # files to download, which pages show section by section
+        files.append(File.generated(config, path.name, abs_src_path=str(path)))
 
 
 @event_priority(-200)
