@@ -147,9 +147,12 @@ def moves():
 """
 
 
+SECTION = '```python\n--8<-- "probes.py:moves"\n```\n'
+
+
 def test_a_section_of_a_python_file_is_shown_and_its_program_is_the_file(snippet, tmp_path):
     whole = snippet(FILE_OF_PYTHON.format("moves", "moves"), "snippets/probes.py").read_text()
-    page = snippet('--8<-- "masks.md:show"\n\n--8<-- "probes.py:moves"\n', "docs/page.md")
+    page = snippet(f'--8<-- "masks.md:show"\n\n{SECTION}', "docs/page.md")
     snippet(FILE, "snippets/masks.md")
     show, section = cells = resolve(page, tmp_path / "snippets")
     assert (section.name, section.code, section.fence) == ("moves", "def moves():\n    return torch\n", 2)
@@ -160,9 +163,15 @@ def test_a_section_of_a_python_file_is_shown_and_its_program_is_the_file(snippet
 
 def test_a_section_that_is_not_there_or_not_closed_is_named(snippet, tmp_path):
     snippet(FILE_OF_PYTHON.format("moves", "move"), "snippets/probes.py")
-    page = snippet('\n--8<-- "probes.py:moves"\n', "docs/page.md")
+    page = snippet(f"\n{SECTION}", "docs/page.md")
     with pytest.raises(SourceError, match=rf"^{page}:2: .*probes\.py has no cell 'moves'"):
         resolve(page, tmp_path / "snippets")
+
+
+def test_a_section_that_stands_in_no_block_of_code_is_named(snippet):
+    page = snippet('\n--8<-- "probes.py:moves"\n', "docs/page.md")
+    with pytest.raises(SourceError, match=rf"^{page}:2: a section of probes\.py is no Markdown; write ```python"):
+        read_includes(page)
 
 
 def test_a_digest_holds_the_files_that_a_program_imports(snippet):

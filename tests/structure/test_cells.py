@@ -49,8 +49,8 @@ FILES = """
 
 def test_every_cell_is_shown_once_and_in_order(cells, language, every_page):
     def look(page):
-        includes = [one for one in read_includes(page_file(language, page)) if not one.slug.endswith(".py")]
-        shown = [(include.slug, include.name) for include in includes]
+        includes = read_includes(page_file(language, page))
+        shown = [(include.slug, include.name) for include in includes if not include.is_section]
         wanted = [(slug_of(cell.path), cell.name) for cell in cells.get(page, [])]
         assert shown == wanted, page_file(language, page)
 
@@ -77,7 +77,8 @@ def test_what_is_code_on_a_page_is_a_cell_between_empty_lines_or_a_command(langu
         text = path.read_text("utf-8")
         lines = [*text.splitlines(), ""]
         for number, line in enumerate(lines):
-            alone = not INCLUDE.fullmatch(line) or lines[number - 1] == "" == lines[number + 1]
+            match = INCLUDE.fullmatch(line)
+            alone = not match or match[2] or lines[number - 1] == "" == lines[number + 1]
             assert alone, f"{path}:{number + 1}: a cell has an empty line above it and one below"
         for block in read(path).of("code block"):
             if not block.text.startswith("sh "):

@@ -46,6 +46,10 @@ $$
 | 1 | <i>2</i> |
 
 [Not safe](javascript:alert)
+
+```python
+--8<-- "attention_probes.py:moves"
+```
 """
 PAGE = parse(TEXT, PATH)
 
@@ -62,6 +66,7 @@ def test_every_part_of_a_page_stands_on_its_line_and_in_its_section():
         ("code block", 29, "sh # no heading {#no}"),
         ("table row", 33, ""),
         ("table row", 35, ""),
+        ("cell", 39, "attention_probes.py:moves"),
     ]
     assert [block.words for block in PAGE.of("heading", "title")] == ["Title of code", "Section", "Why?"]
     assert {block.line for block in PAGE.blocks if block.folded} == {19, 21, 23}

@@ -84,14 +84,27 @@ class Cell:
 
 @dataclass(frozen=True)
 class Include:
-    """A line of a page that shows a cell, or a section of a Python file, which is then its slug.
+    """A line of a page that shows a cell: `--8<-- "masks/padding.md:leak"`.
 
-    `--8<-- "masks/padding.md:leak"`, `--8<-- "attention_probes.py:moves"`
+    Or a block of code that shows a section of a Python file, whose name is then the slug:
+
+        ```python
+        --8<-- "attention_probes.py:moves"
+        ```
     """
 
     line: int
     slug: str
     name: str
+
+    @property
+    def is_section(self) -> bool:
+        return self.slug.endswith(".py")
+
+    @property
+    def end(self) -> int:
+        """The line behind it."""
+        return self.line + (3 if self.is_section else 1)
 
 
 def read_text(path: str | Path) -> str:
@@ -149,8 +162,8 @@ def part_of(match: re.Match[str], path: str | Path, line: int) -> Cell | Include
     if match["name"]:
         told = meaning(match["mark"], match["code"], f"{path}:{line}")
         return Cell(match["name"], match["code"], match["output"], line + 1, path=str(path), **told)
-    if include := INCLUDE.fullmatch(match[0]):
-        return Include(line, slug_in(include), include[3])
+    if (include := INCLUDE.fullmatch(match[0])) and include[1]:
+        return Include(line, include[1], include[3])
     kinds = "neither a whole cell, as CONTRIBUTING.md shows one, nor a line that shows a cell of another file"
     raise SourceError(f"{path}:{line}: here begins {kinds}: {match[0]!r}")
 
@@ -230,18 +243,20 @@ def files_beside(cell: Cell) -> list[Path]:
 def read_includes(page: str | Path) -> list[Include]:
     """The lines of a page that show cells, in order; `SourceError` for one that would show nothing."""
     includes = []
-    for number, line in enumerate(split_lines(read_text(page)), start=1):
-        if match := INCLUDE.fullmatch(line):
-            includes.append(Include(number, slug_in(match), match[3]))
+    lines = ["", *split_lines(read_text(page)), ""]
+    for number, line in enumerate(lines):
+        match = INCLUDE.fullmatch(line)
+        if match and match[1]:
+            includes.append(Include(number, match[1], match[3]))
+        elif match and [lines[number - 1].strip(), lines[number + 1].strip()] == ["```python", "```"]:
+            includes.append(Include(number - 1, match[2], match[3]))
+        elif match:
+            fix = "write ```python above it and ``` below"
+            raise SourceError(f"{page}:{number}: a section of {match[2]} is no Markdown; {fix}")
         elif "-8<-" in line:
             example = '--8<-- "masks/padding.md:leak", the name of its file in letters, digits, - and _ alone'
             raise SourceError(f"{page}:{number}: write a cell as {example}; found {line.strip()!r}")
     return includes
-
-
-def slug_in(include: re.Match[str]) -> str:
-    """The slug in a line that shows a cell; it stands alone, or the name of a Python file does."""
-    return include[1] or include[2]
 
 
 def resolve(page: str | Path, snippets: str | Path) -> list[Cell]:
@@ -251,11 +266,11 @@ def resolve(page: str | Path, snippets: str | Path) -> list[Cell]:
 
 def shown(include: Include, page: str | Path, snippets: str | Path) -> Cell:
     """The cell that a line of a page, or of another snippet file, shows; where it is not its own, no line is new."""
-    is_python, where = include.slug.endswith(".py"), f"{page}:{include.line}"
-    path = Path(snippets, include.slug if is_python else f"{include.slug}.md")
+    where = f"{page}:{include.line}"
+    path = Path(snippets, include.slug if include.is_section else f"{include.slug}.md")
     if not path.is_file():
         raise SourceError(f"{where}: there is no file {path}")
-    read = sections if is_python else parts
+    read = sections if include.is_section else parts
     cells = {part.name: part for _, part in read(path, read_text(path)) if isinstance(part, Cell)}
     if include.name not in cells:
         raise SourceError(f"{where}: {path} has no cell {include.name!r}{nearest(include.name, cells)}")

@@ -43,7 +43,7 @@ def notebook(
     at = {block.line: (cell, block.folded) for block, cell in zip(page.of("cell"), cells)}
     for line in [line for line, (cell, _) in at.items() if cell.is_section]:
         section, _ = at.pop(line)
-        lines[line] = f"```python\n{section.code}```"
+        lines[line : line + 3] = [f"```python\n{section.code}```", None, None]
     for block in () if solved else solutions(page):
         inside = range(block.line + 1, block.end)
         lines[block.line : block.end] = [

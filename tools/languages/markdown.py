@@ -22,7 +22,7 @@ from mdit_py_plugins.attrs import attrs_plugin
 from mdit_py_plugins.dollarmath import dollarmath_plugin
 from mdit_py_plugins.front_matter import front_matter_plugin
 
-from tools.cells.source import INCLUDE, SourceError, nearest, read_text, slug_in, split_lines
+from tools.cells.source import INCLUDE, SourceError, nearest, read_text, split_lines
 
 TOP = "top"  # the section above the first heading with an id
 ALL = "all"  # `behind: all` in the front matter: the page has no text of its own yet
@@ -245,12 +245,14 @@ def reader() -> Reader:
 
 
 def cell(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """The line that shows a cell: `--8<-- "masks/padding.md:leak"`."""
-    include = INCLUDE.fullmatch(state.getLines(start, start + 1, 0, False))
+    """The line that shows a cell, `--8<-- "masks/padding.md:leak"`, or the block that shows a section of a file."""
+    lines = [state.getLines(number, number + 1, 0, False).strip() for number in range(start, min(start + 3, end))]
+    is_section = lines[0] == "```python" and lines[2:] == ["```"]
+    include = INCLUDE.fullmatch(lines[1] if is_section else lines[0])
     if include and not silent:
         token = state.push("cell", "", 0)
-        token.content, token.map = f"{slug_in(include)}:{include[3]}", [start, start + 1]
-        state.line = start + 1
+        state.line = start + (3 if is_section else 1)
+        token.content, token.map = f"{include[1] or include[2]}:{include[3]}", [start, state.line]
     return bool(include)
 
 

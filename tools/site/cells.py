@@ -32,7 +32,7 @@ DATE = re.compile(r"\d{4}-\d\d-\d\d")
 def with_places(page: Page) -> str:
     """The text of a page, in it a place for each cell that it shows and for each figure that it describes."""
     lines = ["", *split_lines(page.text)]
-    ends = {include.line: include.line + 1 for include in read_includes(page.path)}
+    ends = {include.line: include.end for include in read_includes(page.path)}
     for line, end in (ends | {block.line: block.end for block, _ in described(page)}).items():
         indent = lines[line].removesuffix(lines[line].lstrip())
         lines[line:end] = [f"{indent}```{PLACE}\n{indent}{line}\n{indent}```", *[""] * (end - line - 1)]

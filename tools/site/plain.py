@@ -26,9 +26,9 @@ def page(
     A figure of a lab, `![It rises.](#curve)`, is in no file of its own: what it shows leads to the cell that draws it.
     """
     lines = linked(source, lambda target: f"{address}{target}" if target.startswith("#") else link(target))
-    for include, cell in zip(read_includes(source.path), cells, strict=True):
-        indent, _, _ = lines[include.line].partition("-")
-        lines[include.line] = "\n".join(f"{indent}{line}" for line in in_markdown(cell, ran_on))
+    for include, cell in reversed([*zip(read_includes(source.path), cells, strict=True)]):
+        indent = lines[include.line].removesuffix(lines[include.line].lstrip())
+        lines[include.line : include.end] = [f"{indent}{line}" for line in in_markdown(cell, ran_on)]
     body = "\n".join([*lines[source.first_line :], ""]).lstrip("\n")
     return re.sub(rf"^!(\[[^\]]+\]\({re.escape(address)}#)", r"\1cell-", body, flags=re.M)
 
