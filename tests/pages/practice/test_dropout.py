@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 import transformers
 from torch import nn
+from transformers.models.swin import modeling_swin
 
 from tests.pages import properties as p
 from tests.pages.exercise import Exercise
@@ -184,6 +185,13 @@ def test_multihead_attention_returns_the_weights_after_dropout_in_training_alone
     queries, key = torch.randn(1, 64, 4), torch.randn(1, 1, 4)
     torch.testing.assert_close(mha(queries, key, key)[1].unique(), torch.tensor([0, 1 / (1 - rate)]))
     assert (mha.eval()(queries, key, key)[1] == 1).all()
+
+
+@pytest.mark.parametrize("layer", [nn.Dropout(0.5), modeling_swin.SwinDropPath(0.5)])
+def test_without_gradients_dropout_and_stochastic_depth_still_draw_until_eval(layer):
+    with torch.no_grad():
+        assert not torch.equal(layer.train()(torch.ones(64, 2)), torch.ones(64, 2))
+        assert torch.equal(layer.eval()(torch.ones(64, 2)), torch.ones(64, 2))
 
 
 def test_a_new_module_trains_and_dropout_has_no_parameters():
