@@ -199,6 +199,19 @@ def test_only_query_heads_that_read_a_wrong_key_head_have_other_contexts():
     }
 
 
+def test_dropped_rows_rarely_sum_to_1_and_their_mean_comes_close_to_the_weights():
+    stored = torch_side.stored("dropout-draws")
+    *training, evaluated, other = stored["cases"]
+    assert evaluated["row"] == evaluated["mean"] == other["row"] == other["mean"] == evaluated["weights"]
+    assert sum(f"{case['sums'][1]:.2f}" == "1.00" for case in training) <= len(training) // 20
+    for case in training:
+        factor = stored["factors"][case["state"]["percent"]]
+        for weight, dropped in zip(case["weights"], case["row"], strict=True):
+            assert dropped in (0, pytest.approx(factor * weight, abs=3e-4))
+        if stored["calls"][int(case["state"]["calls"])] == 1000:
+            assert case["mean"] == pytest.approx(case["weights"], abs=0.011)
+
+
 def test_what_the_three_roles_say_of_weights_and_rows_is_true():
     stored = torch_side.stored("three-roles")
     rows = {name: i for i, name in enumerate(stored["features"])}
