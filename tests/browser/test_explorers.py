@@ -29,6 +29,7 @@ PAGES = {
     "head-width": site.Page("it", "foundations/scale"),
     "word-lines": site.Page("zh", "cross/alignment"),
     "grouped-heads": site.Page("it", "cache/grouped"),
+    "qkv-rows": site.Page("it", "practice/fused-qkv"),
 }
 OTHER_PAGES = [
     ("one-query", site.Page("en", "foundations/softmax")),
@@ -382,6 +383,7 @@ def test_a_number_of_the_leak_meter_says_what_it_is(phone):
         ("head-width", "head_width", "ArrowRight ArrowRight", "width=6"),
         ("word-lines", "lines_steps", "ArrowUp Tab ArrowRight", "steps=30&place=4"),
         ("grouped-heads", "num_kv_heads", "ArrowRight Tab ArrowDown", "doublings=2&order=repeat"),
+        ("qkv-rows", "qkv_stored", "ArrowDown ArrowDown Tab ArrowDown", "stored=groups&cut=split"),
     ],
 )
 def test_a_state_is_chosen_by_keyboard_sent_as_a_link_and_undone(tab, name, label, keys, state):
@@ -480,6 +482,7 @@ FITTING = {
     "it/kernels/which-kernel/#kernel-choice?device=9.0&axes=3&dropout=0.1": [".controls", "table"],
     "zh/cross/alignment/#word-lines?sentence=1&steps=30": [".controls", "table"],
     "it/cache/grouped/#grouped-heads?doublings=3&order=repeat": [".controls", "table"],
+    "it/practice/fused-qkv/#qkv-rows?stored=unequal": [".controls", "table"],
     "zh/foundations/causal/#leak-meter?bug=inverted": [".controls", "[data-shows=causal]", "[role=status]"],
 }
 # The gaps between the numbers of a row, in pixels.
@@ -526,6 +529,7 @@ HOSTILE = {
     "kernel-choice": ["axes=5", "device=__proto__", "mask=<b>&axes=3", "dtype="],
     "head-width": ["width=9", "width=0.5", "scale=__proto__", "scale=<b>&width=2"],
     "grouped-heads": ["doublings=4", "doublings=0.5", "order=__proto__", "order=<b>&doublings=2"],
+    "qkv-rows": ["stored=__proto__", "cut=view&stored=", "stored=<b>&cut=split", "cut=chunk(3)"],
 }
 
 
