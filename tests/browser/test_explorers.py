@@ -31,6 +31,7 @@ PAGES = {
     "word-lines": site.Page("zh", "cross/alignment"),
     "grouped-heads": site.Page("it", "cache/grouped"),
     "dropout-draws": site.Page("zh", "practice/dropout"),
+    "qkv-rows": site.Page("it", "practice/fused-qkv"),
 }
 OTHER_PAGES = [
     ("one-query", site.Page("en", "foundations/softmax")),
@@ -402,6 +403,7 @@ def test_dropout_is_called_again_by_one_button_up_to_the_last_call(tab):
         ("word-lines", "lines_steps", "ArrowUp Tab ArrowRight", "steps=30&place=4"),
         ("grouped-heads", "num_kv_heads", "ArrowRight Tab ArrowDown", "doublings=2&order=repeat"),
         ("dropout-draws", "p", "ArrowLeft Tab ArrowDown", "percent=40&mode=eval"),
+        ("qkv-rows", "qkv_stored", "ArrowDown ArrowDown Tab ArrowDown", "stored=groups&cut=split"),
     ],
 )
 def test_a_state_is_chosen_by_keyboard_sent_as_a_link_and_undone(tab, name, label, keys, state):
@@ -501,6 +503,7 @@ FITTING = {
     "zh/cross/alignment/#word-lines?sentence=1&steps=30": [".controls", "table"],
     "it/cache/grouped/#grouped-heads?doublings=3&order=repeat": [".controls", "table"],
     "it/practice/dropout/#dropout-draws?percent=60&calls=11": [".controls", "table"],
+    "it/practice/fused-qkv/#qkv-rows?stored=unequal": [".controls", "table"],
     "zh/foundations/causal/#leak-meter?bug=inverted": [".controls", "[data-shows=causal]", "[role=status]"],
 }
 # The gaps between the numbers of a row, in pixels.
@@ -548,6 +551,7 @@ HOSTILE = {
     "head-width": ["width=9", "width=0.5", "scale=__proto__", "scale=<b>&width=2"],
     "grouped-heads": ["doublings=4", "doublings=0.5", "order=__proto__", "order=<b>&doublings=2"],
     "dropout-draws": ["calls=12", "percent=45", "percent=70", "mode=__proto__", "mode=<b>&calls=2"],
+    "qkv-rows": ["stored=__proto__", "cut=view&stored=", "stored=<b>&cut=split", "cut=chunk(3)"],
 }
 
 
