@@ -176,6 +176,21 @@ def rows(said, *tokens):
     return said["comma"].join(said["named_row"].format(place=TOKENS.index(token), name=token) for token in tokens)
 
 
+def test_a_planted_bug_shows_its_line_the_probes_that_fail_and_what_they_say(tab):
+    _, explorer, said = open_explorer(tab, "planted-bug")
+    cases = {case["state"]["bug"]: case for case in golden("planted-bug")["cases"]}
+    for bug, count in {"none": 0, "no scale": 1, "dropped in eval": 10}.items():
+        explorer.get_by_label(said["bug"], exact=True).select_option(bug)
+        case = cases[bug]
+        assert explorer.locator("code").all_text_contents()[:2] == [case["code"], case["right"]]
+        sentences = [f"{probe} {words}" for probe, words in case["said"].items()]
+        assert explorer.locator("li").all_text_contents() == sentences
+        expect(explorer.locator("tr.fails")).to_have_count(count)
+        names = said["comma"].join(case["said"])
+        told = said["plant_said"].format(count=count, names=names) if count else said["plant_said_none"]
+        expect(explorer.get_by_role("status")).to_have_text(told)
+
+
 def test_a_mask_is_painted_for_a_call_copied_and_shared_by_its_address(tab):
     opened, painter, said = open_explorer(tab, "mask-painter")
     status = painter.get_by_role("status")
@@ -405,6 +420,7 @@ def test_dropout_is_called_again_by_one_button_up_to_the_last_call(tab):
         ("grouped-heads", "num_kv_heads", "ArrowRight Tab ArrowDown", "doublings=2&order=repeat"),
         ("dropout-draws", "p", "ArrowLeft Tab ArrowDown", "percent=40&mode=eval"),
         ("qkv-rows", "qkv_stored", "ArrowDown ArrowDown Tab ArrowDown", "stored=groups&cut=split"),
+        ("planted-bug", "bug", "ArrowDown ArrowDown", "bug=triangle+off"),
     ],
 )
 def test_a_state_is_chosen_by_keyboard_sent_as_a_link_and_undone(tab, name, label, keys, state):
@@ -505,6 +521,7 @@ FITTING = {
     "it/cache/grouped/#grouped-heads?doublings=3&order=repeat": [".controls", "table"],
     "it/practice/dropout/#dropout-draws?percent=60&calls=11": [".controls", "table"],
     "it/practice/fused-qkv/#qkv-rows?stored=unequal": [".controls", "table"],
+    "it/practice/kit/#planted-bug?bug=dropped+in+eval": [".controls", "table", "ul"],
     "zh/foundations/causal/#leak-meter?bug=inverted": [".controls", "[data-shows=causal]", "[role=status]"],
 }
 # The gaps between the numbers of a row, in pixels.
@@ -553,6 +570,7 @@ HOSTILE = {
     "grouped-heads": ["doublings=4", "doublings=0.5", "order=__proto__", "order=<b>&doublings=2"],
     "dropout-draws": ["calls=12", "percent=45", "percent=70", "mode=__proto__", "mode=<b>&calls=2"],
     "qkv-rows": ["stored=__proto__", "cut=view&stored=", "stored=<b>&cut=split", "cut=chunk(3)"],
+    "planted-bug": ["bug=__proto__", "bug=<b>", "bug=", "bug=none&probe=reads"],
 }
 
 
