@@ -20,6 +20,7 @@ EXPLORERS = {
     "#word-lines": site.Page("it", "cross/alignment"),
     "#grouped-heads": site.Page("zh", "cache/grouped"),
     "#qkv-rows": site.Page("en", "practice/fused-qkv"),
+    "#head-out": site.Page("it", "practice/look-inside"),
 }
 FAULTS = {"resultTypes": ["violations"]}  # or it describes all that is right, too, which takes most of its time
 COLOURS = {"runOnly": ["color-contrast"]}  # all that differs between light and dark

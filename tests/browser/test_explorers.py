@@ -30,6 +30,7 @@ PAGES = {
     "word-lines": site.Page("zh", "cross/alignment"),
     "grouped-heads": site.Page("it", "cache/grouped"),
     "qkv-rows": site.Page("it", "practice/fused-qkv"),
+    "head-out": site.Page("zh", "practice/look-inside"),
 }
 OTHER_PAGES = [
     ("one-query", site.Page("en", "foundations/softmax")),
@@ -362,6 +363,15 @@ def test_a_number_of_the_leak_meter_says_what_it_is(phone):
         expect(status).to_contain_text(said[verdict])
 
 
+def test_a_head_that_is_tapped_is_out_and_one_that_is_tapped_again_is_back(phone):
+    _, figure, said = open_explorer(phone, "head-out")
+    row, status = figure.locator("tbody tr").nth(1), figure.get_by_role("status")
+    for sentence, head in ("out_said", "?head=1"), ("out_said_all", ""):
+        row.tap()
+        expect(status).to_have_text(said[sentence].format(head=1, food="fish" if not head else "soup"))
+        phone.ends_at(f"#head-out{head}")
+
+
 @pytest.mark.parametrize(
     ("name", "label", "keys", "state"),
     [
@@ -384,6 +394,7 @@ def test_a_number_of_the_leak_meter_says_what_it_is(phone):
         ("word-lines", "lines_steps", "ArrowUp Tab ArrowRight", "steps=30&place=4"),
         ("grouped-heads", "num_kv_heads", "ArrowRight Tab ArrowDown", "doublings=2&order=repeat"),
         ("qkv-rows", "qkv_stored", "ArrowDown ArrowDown Tab ArrowDown", "stored=groups&cut=split"),
+        ("head-out", "out_remove", "ArrowDown ArrowDown Tab ArrowDown", "head=1&place=outputs"),
     ],
 )
 def test_a_state_is_chosen_by_keyboard_sent_as_a_link_and_undone(tab, name, label, keys, state):
@@ -483,6 +494,7 @@ FITTING = {
     "zh/cross/alignment/#word-lines?sentence=1&steps=30": [".controls", "table"],
     "it/cache/grouped/#grouped-heads?doublings=3&order=repeat": [".controls", "table"],
     "it/practice/fused-qkv/#qkv-rows?stored=unequal": [".controls", "table"],
+    "it/practice/look-inside/#head-out?head=1&place=outputs": [".controls", "[role=status]"],
     "zh/foundations/causal/#leak-meter?bug=inverted": [".controls", "[data-shows=causal]", "[role=status]"],
 }
 # The gaps between the numbers of a row, in pixels.
@@ -530,6 +542,7 @@ HOSTILE = {
     "head-width": ["width=9", "width=0.5", "scale=__proto__", "scale=<b>&width=2"],
     "grouped-heads": ["doublings=4", "doublings=0.5", "order=__proto__", "order=<b>&doublings=2"],
     "qkv-rows": ["stored=__proto__", "cut=view&stored=", "stored=<b>&cut=split", "cut=chunk(3)"],
+    "head-out": ["head=6", "head=__proto__&place=outputs", "place=<b>&head=1", "head="],
 }
 
 

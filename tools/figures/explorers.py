@@ -18,6 +18,7 @@ from torch.nn.attention.flex_attention import create_mask
 from tools.cells.record import write_atomically
 from tools.cells.source import read_cells, read_text
 from tools.figures.grouped_heads import grouped_heads
+from tools.figures.head_out import head_out
 from tools.figures.head_width import head_width
 from tools.figures.kernel_choice import kernel_choice
 from tools.figures.kv_grid import kv_grid
@@ -236,7 +237,7 @@ def in_steps(module: nn.Module, cache: Any, tokens: torch.Tensor) -> torch.Tenso
 MAKERS = (
     *(mask_painter, six_tokens, one_query, leak_meter, shape_tracer, rope_clocks),
     *(one_sentence, kv_grid, three_roles, kernel_choice, head_width, word_lines, grouped_heads),
-    qkv_rows,
+    *(qkv_rows, head_out),
 )
 EXPLORERS = {make.__name__.replace("_", "-"): make for make in MAKERS}
 
