@@ -228,6 +228,36 @@ def test_each_layout_has_a_cut_that_fits_and_others_err_as_the_page_prints():
         assert all(home for home, wrong in zip(at_home, case["wrong"]) if not wrong) or case["error"]
 
 
+def test_rounding_shrinks_with_the_dtype_and_a_bug_stays_in_every_order():
+    stored = torch_side.stored("last-digits")
+    gaps = {
+        name: [{float(gap) for _, gap in column} for column in second["results"]]
+        for name, second in stored["seconds"].items()
+    }
+    half, single, double = gaps["moved"]
+    assert (max(half), max(single), max(double)) == (8e-3, 1e-7, 4e-16)
+    assert gaps["cuda"] == [{1.0}] * 3
+    assert gaps["bug"][1:] == [{3e-3}] * 2
+    assert max(gaps["bug"][0]) <= 2 * 4 * 2**-8, "two programs with four sums below 2, each off by half a step"
+    assert len(stored["seconds"]["bug"]["orders"]) == math.factorial(5)
+
+
+def test_the_answer_needs_one_of_two_heads_with_one_map_and_none_that_leads_the_mean():
+    stored = torch_side.stored("head-out")
+    start, *_ = [place for place, word in enumerate(stored["words"]) if word == "<start>"]
+    *heads, mean = stored["weights"]
+    logits = {(case["state"]["head"], case["state"]["place"]): case["logits"] for case in stored["cases"]}
+    whole = logits.pop(("none", "context"))
+    assert heads[0] == heads[1]
+    assert stored["words"][heads[1].index(max(heads[1]))] == "fish"
+    assert mean.index(max(mean)) == start
+    assert [head for head, row in enumerate(heads) if row[start] > 0.9] == [2, 3, 5]
+    assert all(logits[f"{head}", "context"] == pytest.approx(whole, abs=1e-5) for head in (2, 3, 5))
+    assert not any(logits[f"{head}", "outputs"] == pytest.approx(whole, abs=1e-2) for head in range(6))
+    assert whole[0] > whole[1]
+    assert [key for key, (fish, soup) in logits.items() if fish < soup] == [("1", "context")]
+
+
 def test_what_the_three_roles_say_of_weights_and_rows_is_true():
     stored = torch_side.stored("three-roles")
     rows = {name: i for i, name in enumerate(stored["features"])}
