@@ -106,7 +106,9 @@ def lint(session: nox.Session) -> None:
 
 @torch
 def families(session: nox.Session) -> None:
-    """Point the kit of probes at small models of transformers; `-- -k llama`."""
+    """Point the kit of probes at small models of transformers and attention of timm and others; `-- -k llama`."""
+    wheels = nox.project.dependency_groups(PROJECT, "families")
+    run(session, "torch-env", "pip", "install", "--quiet", *wheels, "-c", "constraints.txt")
     run(session, "torch-env", "pytest", "tests/families", *session.posargs, env=ONE_THREAD)
 
 

@@ -190,7 +190,7 @@ def test_a_number_that_no_cell_prints_is_in_the_prose_and_what_it_is_said_to_be(
 PINNED = dict(re.findall(r"^(torch|transformers|einops)==(\d+\.\d+)", Path(ROOT, "constraints.txt").read_text(), re.M))
 VERSIONED = re.compile(  # the words before and behind it that put it into another time
     r"(\b(?:since|until|up to|before|fixed in|20\d\d,|da|fino a|prima di|corretto in) |20\d\d 年，)?"
-    rf"(?<![A-Za-z])(?:py)?({'|'.join(PINNED)}) (\d+\.\d+)( on\b| 起| 及以前| 已修复| ?[(（]20\d\d)?",
+    rf"(?<![A-Za-z-])(?:py)?({'|'.join(PINNED)}) (\d+\.\d+)( on\b| 起| 及以前| 已修复| ?[(（]20\d\d)?",
     re.I,
 )
 
