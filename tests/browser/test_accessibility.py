@@ -19,6 +19,8 @@ EXPLORERS = {
     "#head-width": site.Page("en", "foundations/scale"),
     "#word-lines": site.Page("it", "cross/alignment"),
     "#grouped-heads": site.Page("zh", "cache/grouped"),
+    "#dropout-draws": site.Page("en", "practice/dropout"),
+    "#qkv-rows": site.Page("en", "practice/fused-qkv"),
 }
 FAULTS = {"resultTypes": ["violations"]}  # or it describes all that is right, too, which takes most of its time
 COLOURS = {"runOnly": ["color-contrast"]}  # all that differs between light and dark

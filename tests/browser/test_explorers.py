@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import itertools
 import json
 import re
 import sys
@@ -29,6 +30,8 @@ PAGES = {
     "head-width": site.Page("it", "foundations/scale"),
     "word-lines": site.Page("zh", "cross/alignment"),
     "grouped-heads": site.Page("it", "cache/grouped"),
+    "dropout-draws": site.Page("zh", "practice/dropout"),
+    "qkv-rows": site.Page("it", "practice/fused-qkv"),
 }
 OTHER_PAGES = [
     ("one-query", site.Page("en", "foundations/softmax")),
@@ -361,6 +364,23 @@ def test_a_number_of_the_leak_meter_says_what_it_is(phone):
         expect(status).to_contain_text(said[verdict])
 
 
+def test_dropout_is_called_again_by_one_button_up_to_the_last_call(tab):
+    opened, figure, said = open_explorer(tab, "dropout-draws")
+    again, stored = figure.locator("[data-more]"), golden("dropout-draws")
+    again.focus()
+    for count, following in itertools.pairwise(stored["calls"]):
+        expect(again).to_have_text(said["drop_more"].format(count=following - count))
+        opened.keyboard.press("Enter")
+    opened.keyboard.press("Enter")
+    tab.ends_at("#dropout-draws?calls=11")
+    expect(again).to_be_focused()
+    expect(again).to_have_attribute("aria-disabled", "true")
+    case = stored["cases"][11]
+    _, row, mean = case["sums"]
+    facts = {"dropped": case["row"].count(0), "factor": "2.00", "sum": short(row), "mean": short(mean)}
+    expect(figure.get_by_role("status")).to_have_text(said["drop_said"].format(count=1000, **facts))
+
+
 @pytest.mark.parametrize(
     ("name", "label", "keys", "state"),
     [
@@ -382,6 +402,8 @@ def test_a_number_of_the_leak_meter_says_what_it_is(phone):
         ("head-width", "head_width", "ArrowRight ArrowRight", "width=6"),
         ("word-lines", "lines_steps", "ArrowUp Tab ArrowRight", "steps=30&place=4"),
         ("grouped-heads", "num_kv_heads", "ArrowRight Tab ArrowDown", "doublings=2&order=repeat"),
+        ("dropout-draws", "p", "ArrowLeft Tab ArrowDown", "percent=40&mode=eval"),
+        ("qkv-rows", "qkv_stored", "ArrowDown ArrowDown Tab ArrowDown", "stored=groups&cut=split"),
     ],
 )
 def test_a_state_is_chosen_by_keyboard_sent_as_a_link_and_undone(tab, name, label, keys, state):
@@ -480,6 +502,8 @@ FITTING = {
     "it/kernels/which-kernel/#kernel-choice?device=9.0&axes=3&dropout=0.1": [".controls", "table"],
     "zh/cross/alignment/#word-lines?sentence=1&steps=30": [".controls", "table"],
     "it/cache/grouped/#grouped-heads?doublings=3&order=repeat": [".controls", "table"],
+    "it/practice/dropout/#dropout-draws?percent=60&calls=11": [".controls", "table"],
+    "it/practice/fused-qkv/#qkv-rows?stored=unequal": [".controls", "table"],
     "zh/foundations/causal/#leak-meter?bug=inverted": [".controls", "[data-shows=causal]", "[role=status]"],
 }
 # The gaps between the numbers of a row, in pixels.
@@ -526,6 +550,8 @@ HOSTILE = {
     "kernel-choice": ["axes=5", "device=__proto__", "mask=<b>&axes=3", "dtype="],
     "head-width": ["width=9", "width=0.5", "scale=__proto__", "scale=<b>&width=2"],
     "grouped-heads": ["doublings=4", "doublings=0.5", "order=__proto__", "order=<b>&doublings=2"],
+    "dropout-draws": ["calls=12", "percent=45", "percent=70", "mode=__proto__", "mode=<b>&calls=2"],
+    "qkv-rows": ["stored=__proto__", "cut=view&stored=", "stored=<b>&cut=split", "cut=chunk(3)"],
 }
 
 

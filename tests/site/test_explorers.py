@@ -199,6 +199,35 @@ def test_only_query_heads_that_read_a_wrong_key_head_have_other_contexts():
     }
 
 
+def test_dropped_rows_rarely_sum_to_1_and_their_mean_comes_close_to_the_weights():
+    stored = torch_side.stored("dropout-draws")
+    *training, evaluated, other = stored["cases"]
+    assert evaluated["row"] == evaluated["mean"] == other["row"] == other["mean"] == evaluated["weights"]
+    assert sum(f"{case['sums'][1]:.2f}" == "1.00" for case in training) <= len(training) // 20
+    for case in training:
+        factor = stored["factors"][case["state"]["percent"]]
+        for weight, dropped in zip(case["weights"], case["row"], strict=True):
+            assert dropped in (0, pytest.approx(factor * weight, abs=3e-4))
+        if stored["calls"][int(case["state"]["calls"])] == 1000:
+            assert case["mean"] == pytest.approx(case["weights"], abs=0.011)
+
+
+def test_each_layout_has_a_cut_that_fits_and_others_err_as_the_page_prints():
+    cases = torch_side.stored("qkv-rows")["cases"]
+    gaps = {(case["state"]["stored"], case["state"]["cut"]): case["gaps"] for case in cases}
+    [bug] = [cell for cell in read_cells(ROOT / "snippets/practice/fused-qkv.md") if cell.name == "bug"]
+    assert f"per head, read as blocks {gaps['heads', 'chunk'][0]:.4f}" in bug.output
+    right = {"heads": {"view"}, "blocks": {"chunk", "split"}, "groups": {"view"}, "unequal": {"split"}}
+    for case in cases:
+        stored, cut = case["state"].values()
+        is_right = cut in right[stored]
+        assert any(case["wrong"]) != is_right
+        assert bool(case["error"]) == (not case["gaps"]) == (cut == "chunk" and stored in {"groups", "unequal"})
+        assert all(gap < 1e-5 if is_right else gap > 1 for gap in case["gaps"])
+        at_home = [place == slot for place, slot in enumerate(case["slots"])]
+        assert all(home for home, wrong in zip(at_home, case["wrong"]) if not wrong) or case["error"]
+
+
 def test_what_the_three_roles_say_of_weights_and_rows_is_true():
     stored = torch_side.stored("three-roles")
     rows = {name: i for i, name in enumerate(stored["features"])}

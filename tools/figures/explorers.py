@@ -17,12 +17,14 @@ from torch.nn.attention.flex_attention import create_mask
 
 from tools.cells.record import write_atomically
 from tools.cells.source import read_cells, read_text
+from tools.figures.dropout_draws import dropout_draws
 from tools.figures.grouped_heads import grouped_heads
 from tools.figures.head_width import head_width
 from tools.figures.kernel_choice import kernel_choice
 from tools.figures.kv_grid import kv_grid
 from tools.figures.one_sentence import one_sentence
 from tools.figures.pages import Numbers, State, names_of, numbers, run, settings, states
+from tools.figures.qkv_rows import qkv_rows
 from tools.figures.rope_clocks import rope_clocks
 from tools.figures.shape_tracer import shape_tracer
 from tools.figures.three_roles import three_roles
@@ -235,6 +237,8 @@ def in_steps(module: nn.Module, cache: Any, tokens: torch.Tensor) -> torch.Tenso
 MAKERS = (
     *(mask_painter, six_tokens, one_query, leak_meter, shape_tracer, rope_clocks),
     *(one_sentence, kv_grid, three_roles, kernel_choice, head_width, word_lines, grouped_heads),
+    dropout_draws,
+    qkv_rows,
 )
 EXPLORERS = {make.__name__.replace("_", "-"): make for make in MAKERS}
 

@@ -249,8 +249,10 @@ def test_there_is_no_dropout_no_draw_and_a_log_sum_exp_for_weights():
 
 
 def test_transformers_takes_a_block_mask_as_it_is_and_mps_does_not_train():
-    config, mask = SimpleNamespace(_attn_implementation="flex_attention"), blocks(PAGE.causal, T)
-    assert create_causal_mask(config, torch.zeros(1, T, 8), mask, None) is mask
+    mask = blocks(PAGE.causal, T)
+    for name in ("flex_attention", "a name of your own"):
+        config = SimpleNamespace(_attn_implementation=name)
+        assert create_causal_mask(config, torch.zeros(1, T, 8), mask, None) is mask
     assert "FlexAttention does not support backward on MPS" in inspect.getsource(flex_module)
 
 

@@ -175,6 +175,24 @@ def test_the_switch_turns_every_fast_path_off():
 
 
 @on_the_cpu
+@torch.no_grad()
+@pytest.mark.parametrize("fast", [True, False])
+def test_a_hook_is_called_and_one_for_all_modules_or_another_forward_is_not(fast, monkeypatch):
+    monkeypatch.setattr(torch.backends.mha, "_is_fastpath_enabled", fast)
+    stack, hooked, seen = encoder().eval(), encoder().eval(), []
+    attention = stack.layers[0].self_attn
+    attention.forward = lambda x, *_, **__: (seen.append("mine"), (x, None))[1]
+    for_all = nn.modules.module.register_module_forward_hook(lambda module, *_: seen.append(module))
+    stack(SOURCE)
+    for_all.remove()
+    assert (attention in seen, "mine" in seen) == (not fast, not fast)
+    hooked.layers[0].self_attn.register_forward_hook(lambda module, given, result: seen.append(result))
+    hooked.layers[0].self_attn.out_proj.register_forward_hook(lambda *_: 1 / 0)
+    hooked(SOURCE, None, PADS)
+    assert (seen[-1][0].is_nested, seen[-1][1]) == (fast, None)
+
+
+@on_the_cpu
 def test_a_nested_output_is_as_long_as_the_input_its_pads_a_final_bias():
     pads = PADS | (torch.arange(5) > 2)
     with torch.no_grad():
@@ -244,15 +262,12 @@ def test_a_bias_for_each_sentence_is_read_as_booleans_without_a_warning(recwarn)
 
 
 @on_the_cpu
-def test_a_strict_export_without_gradients_keeps_the_native_call_unless_it_is_off():
-    for fast in (True, False):
-        torch.backends.mha.set_fastpath_enabled(fast)
-        try:
-            with torch.no_grad():
-                program = torch.export.export(encoder().eval(), (SOURCE, None, PADS), strict=True)
-        finally:
-            torch.backends.mha.set_fastpath_enabled(True)
-        assert ("_transformer_encoder_layer_fwd" in str(program.graph)) == fast
+@pytest.mark.parametrize("fast", [True, False])
+def test_a_strict_export_without_gradients_keeps_the_native_call_unless_it_is_off(fast, monkeypatch):
+    monkeypatch.setattr(torch.backends.mha, "_is_fastpath_enabled", fast)
+    with torch.no_grad():
+        program = torch.export.export(encoder().eval(), (SOURCE, None, PADS), strict=True)
+    assert ("_transformer_encoder_layer_fwd" in str(program.graph)) == fast
 
 
 def compiled(stack, **options):

@@ -250,7 +250,8 @@ def test_generate_returns_the_whole_prompt_and_then_one_row_for_each_token():
     assert [tuple(entry[0].shape) for entry in made.attentions] == [(1, 4, 7, 7), (1, 4, 1, 8), (1, 4, 1, 9)]
     assert len(made.attentions) == made.sequences.shape[1] - 7
     embedded = model.get_input_embeddings()(torch.arange(3, 10)[None])
-    assert model.generate(inputs_embeds=embedded, **STEPS).shape == (1, len(made.attentions))
+    new = model.generate(inputs_embeds=embedded, **STEPS)
+    assert torch.equal(new, made.sequences[:, -len(made.attentions) :])
     T = made.attentions[-1][0].shape[-1]
     rows = [F.pad(entry[1][:, :, -1:], (0, T - entry[1].shape[-1])) for entry in made.attentions]
     whole = model(made.sequences[:, :-1], output_attentions=True).attentions[1]  # the last new token was not read
