@@ -138,11 +138,8 @@ def test_packing_gives_a_recurrent_network_the_states_of_the_sentences_alone(kin
 
 
 def test_one_mask_that_shows_each_token_itself_leaves_no_nan_and_two_masks_do():
-    mha, causal, inputs = (
-        nn.MultiheadAttention(8, 2, batch_first=True),
-        torch.ones(4, 4).tril() > 0,
-        torch.randn(2, 4, 8),
-    )
+    mha, inputs = nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(2, 4, 8)
+    causal = torch.ones(4, 4).tril() > 0
     is_real = torch.tensor([[0, 0, 1, 1], [1, 1, 1, 1]]) > 0
     blocked = (~causal | ~is_real[:, None]) & ~torch.eye(4, dtype=torch.bool)
     rows = mha(inputs, inputs, inputs, attn_mask=blocked.repeat_interleave(2, dim=0))[0]
