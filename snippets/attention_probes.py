@@ -52,20 +52,18 @@ class Report:
     left_out: dict = field(default_factory=dict)
 
     def __str__(self):
-        lines = [
-            ("failed", f"{name}: {it}") for name, it in self.failed.items()
-        ]
-        lines += [("passed", ", ".join(self.passed))] if self.passed else []
-        reasons = dict.fromkeys(self.left_out.values())
-        for reason in reasons:
-            names = [
-                name for name, it in self.left_out.items() if it == reason
-            ]
-            lines.append(("left out", f"{', '.join(names)}: {reason}"))
+        lines = [("failed", f"{one}: {it}") for one, it in self.failed.items()]
+        lines.append(("passed", ", ".join(self.passed)))
+        names = {}
+        for name, reason in self.left_out.items():
+            names[reason] = [*names.get(reason, []), name]
+        reasons = [f"{', '.join(names[it])}: {it}" for it in names]
+        lines.append(("left out", "; ".join(reasons)))
         indent = " " * 10
         return "\n".join(
             textwrap.fill(f"{kind:10}{words}", 79, subsequent_indent=indent)
             for kind, words in lines
+            if words
         )
 
 
@@ -110,7 +108,8 @@ def check(
     if call is None and memory is None:
         raise ValueError("give call, a function of tokens, or memory")
     weight = next(module.parameters(), None) if module is not None else None
-    device = torch.device("cpu") if weight is None else weight.device
+    default = torch.get_default_device()
+    device = default if weight is None else weight.device
     report = Report()
     drawn = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(drawn), eval_mode(module):
@@ -173,16 +172,16 @@ class Subject(SimpleNamespace):
 
     def __init__(self, given, device, dtype):
         super().__init__(**given)
-        self.generator = torch.Generator().manual_seed(SEED)
+        self.generator = torch.Generator("cpu").manual_seed(SEED)
         self.like = torch.empty(0, device=device, dtype=dtype)
         self.tokens = self.draw(B, T, self.width)
         self.remembered = self.draw(B, T + 2, self.memory_width or self.width)
 
     def draw(self, *shape):
-        numbers = torch.randn(
-            shape, generator=self.generator, dtype=torch.float64
+        exact = {"dtype": torch.float64, "device": "cpu"}
+        return torch.randn(shape, generator=self.generator, **exact).to(
+            self.like
         )
-        return numbers.to(self.like)
 
     def rows(self, tokens, text=0):
         """The outputs of a call, which gets a copy to write into."""
@@ -258,10 +257,10 @@ def moved(call, tokens):
     alike would not pass a LayerNorm, so each token is moved in one feature,
     then in a random direction.
     """
-    generator = torch.Generator().manual_seed(SEED)
+    generator = torch.Generator("cpu").manual_seed(SEED)
     width = tokens.shape[-1]
     one = torch.eye(width)[0]
-    nudges = one, torch.randn(width, generator=generator)
+    nudges = one, torch.randn(width, generator=generator, device="cpu")
     before = call(tokens)
     limit = HIDDEN[before.dtype] * size_of(before)
     columns = []
@@ -281,15 +280,15 @@ def moved(call, tokens):
 
 # --8<-- [start:future]
 @probe(
-    "The mask is missing, turned round, one off, or lost (`masked_fill` "
-    "returns a new tensor), heads are cut by `view` alone, or the softmax "
-    "runs over the queries: foundations/causal"
+    "No mask, a mask that is inverted, one off or lost (`masked_fill` does "
+    "not write), heads cut or merged by `view`, or a softmax over queries: "
+    "foundations/causal"
 )
 def future(it):
     """No row changes with a token that it may not read."""
     leaks = (it.moved & ~it.may_read()).any(dim=0)
     if leaks.any():
-        raise Fails(f"rows change with tokens after them: {pairs(leaks)}")
+        raise Fails(f"rows change with hidden tokens: {pairs(leaks)}")
 
 
 @probe("The window or the triangle is one off, or True hides: masks/polarity")
@@ -302,14 +301,14 @@ def reads(it):
         raise Fails(f"rows do not change with tokens: {pairs(deaf)}")
 
 
-@probe("Tokens are counted: by a scale, a mask, positions: foundations/causal")
+@probe("If `future` passes, tokens are counted: foundations/causal")
 def prefix(it):
     """The first tokens alone give the rows that they have in the whole."""
     needs_causal(it)
     whole = it.rows(it.tokens)
     for t in (1, 2, T - 1):
         alone = it.rows(it.tokens[:, :t].contiguous())
-        compare(alone, whole[:, :t], f"the first {t} tokens alone differ")
+        compare(alone, whole[:, :t], f"cut after token {t - 1}, rows differ")
 
 
 def needs_causal(it):
@@ -339,7 +338,7 @@ def batch(it):
 # --8<-- [start:pads]
 def pads_on(it, side):
     if it.padding is None:
-        raise LeftOut("give padding, a function of tokens and is_real")
+        raise LeftOut("give padding")
     if side not in it.pads:
         raise LeftOut(f"pads={it.pads}")
     is_real = it.is_real(side)
@@ -358,7 +357,11 @@ def pads_right(it):
     pads_on(it, "right")
 
 
-@probe("Positions count pads, or a mask begins there: masks/padding", False)
+@probe(
+    "The mask is lost, inverted or on a wrong axis, or positions count pads: "
+    "masks/padding",
+    False,
+)
 def pads_left(it):
     """With pads on the left, texts give what they give alone."""
     pads_on(it, "left")
@@ -368,7 +371,7 @@ def pads_left(it):
 def empty(it):
     """Rows that may read no key are finite, and so are the gradients."""
     if it.padding is None:
-        raise LeftOut("give padding, a function of tokens and is_real")
+        raise LeftOut("give padding")
     is_real = it.is_real("left")
     if it.may_read().triu(1).any():
         is_real[2] = False  # elsewhere, the first pads have no key
@@ -394,7 +397,7 @@ def empty(it):
 def steps(it):
     """Fed in chunks with a cache, a text gives the rows of the whole."""
     if it.cache is None:
-        raise LeftOut("give cache, which makes a function of chunks")
+        raise LeftOut("give cache")
     needs_causal(it)
     whole = it.rows(it.tokens)
     for sizes in ([1] * T, [5, 4, 2], [T - 1, 1], [1, 3, T - 4]):
@@ -415,7 +418,7 @@ def steps(it):
 def memory(it):
     """Rows read the real tokens of the memory, and a query its own row."""
     if it.memory is None:
-        raise LeftOut("give memory, a function of tokens, memory, is_real")
+        raise LeftOut("give memory")
     places = torch.arange(T + 2, device=it.like.device)
     short = places < torch.tensor([[T + 2], [6], [2]], device=places.device)
     for is_real in (None, short):
@@ -470,13 +473,16 @@ def held(module):
     return {name: one.detach().clone() for name, one in tensors}
 
 
-@probe("`F.dropout` and SDPA need `self.training`: practice/dropout")
+@probe(
+    "`F.dropout` and SDPA need `self.training`; then other probes fail, too: "
+    "practice/dropout"
+)
 def modes(it):
     """Eval mode draws nothing; where nothing drops, training is the same."""
+    whole = it.rows(it.tokens)
+    compare(it.rows(it.tokens), whole, "two equal calls differ")
     if it.module is None:
         raise LeftOut("give module")
-    whole = it.rows(it.tokens)
-    compare(it.rows(it.tokens), whole, "two calls in eval mode differ")
     it.module.train()
     try:
         training, again = it.rows(it.tokens), it.rows(it.tokens)
@@ -599,7 +605,7 @@ def in_dtype(module, dtype):
 def reference(it):
     """Outputs and gradients are those of the reference."""
     if it.reference is None:
-        raise LeftOut("give reference, another implementation")
+        raise LeftOut("give reference")
     ours, theirs = (it.tokens.clone().requires_grad_() for _ in range(2))
     rows, wanted = it.rows(ours), first(it.reference(theirs))
     compare(rows, wanted, "outputs differ")

@@ -32,6 +32,7 @@ PAGES = {
     "grouped-heads": site.Page("it", "cache/grouped"),
     "dropout-draws": site.Page("zh", "practice/dropout"),
     "qkv-rows": site.Page("it", "practice/fused-qkv"),
+    "planted-bug": site.Page("zh", "practice/kit"),
 }
 OTHER_PAGES = [
     ("one-query", site.Page("en", "foundations/softmax")),

@@ -31,7 +31,7 @@ ALLOWED_ON = {  # where another package is the subject, what torch warns of, or 
     "masks/transformer-layers": ALLOWED_IMPORTS | {"warnings"},
     "kernels/which-kernel": ALLOWED_IMPORTS | {"warnings"},
     "kernels/flex-attention": ALLOWED_IMPORTS | {"os", "textwrap", "timeit", "warnings"},
-    "practice/kit": ALLOWED_IMPORTS | {"attention_probes"},
+    "practice/kit": ALLOWED_IMPORTS | {"attention_probes", "transformers"},
     "practice/museum": ALLOWED_IMPORTS | {"attention_probes"},
     "practice/look-inside": ALLOWED_IMPORTS | {"inspect", "transformers"},
     "practice/same-seed": ALLOWED_IMPORTS | {"os", "random", "transformers"},

@@ -72,7 +72,7 @@ def pieces(html: str) -> Counter:
 
 def faults(page: Page) -> list[str]:
     """What a page may not hold; its cells are left out."""
-    text = re.sub(INCLUDE.pattern, "", page.body)
+    text = re.sub(rf"( *```python\n)?{INCLUDE.pattern}(\n *```)?", "", page.body)
     return [f"{page.path}: no page may hold {piece}" for piece in foreign(render(text), MAY_HOLD)]
 
 

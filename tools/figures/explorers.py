@@ -24,6 +24,7 @@ from tools.figures.kernel_choice import kernel_choice
 from tools.figures.kv_grid import kv_grid
 from tools.figures.one_sentence import one_sentence
 from tools.figures.pages import Numbers, State, names_of, numbers, run, settings, states
+from tools.figures.planted_bug import planted_bug
 from tools.figures.qkv_rows import qkv_rows
 from tools.figures.rope_clocks import rope_clocks
 from tools.figures.shape_tracer import shape_tracer
@@ -239,6 +240,7 @@ MAKERS = (
     *(one_sentence, kv_grid, three_roles, kernel_choice, head_width, word_lines, grouped_heads),
     dropout_draws,
     qkv_rows,
+    planted_bug,
 )
 EXPLORERS = {make.__name__.replace("_", "-"): make for make in MAKERS}
 
