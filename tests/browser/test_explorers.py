@@ -33,6 +33,7 @@ PAGES = {
     "dropout-draws": site.Page("zh", "practice/dropout"),
     "qkv-rows": site.Page("it", "practice/fused-qkv"),
     "planted-bug": site.Page("zh", "practice/kit"),
+    "last-digits": site.Page("it", "practice/same-seed"),
 }
 OTHER_PAGES = [
     ("one-query", site.Page("en", "foundations/softmax")),
@@ -117,7 +118,9 @@ def test_an_explorer_computes_prints_and_writes_what_torch_does(tab, name):
         assert shown["code"] == case.get("code")
         wanted = {"scores": stored.get("scores"), **case}
         for numbers in wanted.keys() & shown["numbers"].keys():
-            theirs = pytest.approx(flat(wanted[numbers]), rel=1e-6, abs=1e-6, nan_ok=True)
+            theirs = flat(wanted[numbers])
+            if not isinstance(theirs[0], str):  # texts are compared to the letter
+                theirs = pytest.approx(theirs, rel=1e-6, abs=1e-6, nan_ok=True)
             assert flat(shown["numbers"][numbers]) == theirs, (numbers, case["state"])
         for numbers in wanted.keys() & shown["printed"].keys():
             printed = shown["printed"][numbers]
@@ -174,6 +177,21 @@ def test_without_scripts_and_on_paper_an_explorer_stands_in_its_first_state(requ
 def rows(said, *tokens):
     """How a figure names the rows of tokens: row 0 (Your), row 1 (journey)."""
     return said["comma"].join(said["named_row"].format(place=TOKENS.index(token), name=token) for token in tokens)
+
+
+def test_a_planted_bug_shows_its_line_the_probes_that_fail_and_what_they_say(tab):
+    _, explorer, said = open_explorer(tab, "planted-bug")
+    cases = {case["state"]["bug"]: case for case in golden("planted-bug")["cases"]}
+    for bug, count in {"none": 0, "no scale": 1, "dropped in eval": 10}.items():
+        explorer.get_by_label(said["bug"], exact=True).select_option(bug)
+        case = cases[bug]
+        assert explorer.locator("code").all_text_contents()[:2] == [case["code"], case["right"]]
+        sentences = [f"{probe} {words}" for probe, words in case["said"].items()]
+        assert explorer.locator("li").all_text_contents() == sentences
+        expect(explorer.locator("tr.fails")).to_have_count(count)
+        names = said["comma"].join(case["said"])
+        told = said["plant_said"].format(count=count, names=names) if count else said["plant_said_none"]
+        expect(explorer.get_by_role("status")).to_have_text(told)
 
 
 def test_a_mask_is_painted_for_a_call_copied_and_shared_by_its_address(tab):
@@ -382,6 +400,22 @@ def test_dropout_is_called_again_by_one_button_up_to_the_last_call(tab):
     expect(figure.get_by_role("status")).to_have_text(said["drop_said"].format(count=1000, **facts))
 
 
+def test_a_number_that_is_tapped_is_added_first_and_digits_that_differ_are_marked(phone):
+    _, figure, said = open_explorer(phone, "last-digits")
+    terms, drawn = figure.locator(".terms button"), golden("last-digits")["seconds"]["moved"]["numbers"]
+    expect(terms).to_have_text(drawn[::-1])
+    for place in range(4, -1, -1):
+        terms.get_by_text(drawn[place], exact=True).tap()
+    expect(terms).to_have_text(drawn)
+    phone.ends_at("#last-digits?order=01234")
+    expect(figure.locator("em")).to_have_text([""] * 3)
+    terms.nth(2).tap()
+    expect(figure.locator(".second")).to_have_text(["1.7969", "1.79239988", "1.7923999999999998"])
+    expect(figure.locator("em")).to_have_text(["969", "39988", ""])
+    status = figure.get_by_role("status")
+    expect(status).to_have_text(said["digits_said_moved"].format(single="1e-07", double="0"))
+
+
 @pytest.mark.parametrize(
     ("name", "label", "keys", "state"),
     [
@@ -405,6 +439,8 @@ def test_dropout_is_called_again_by_one_button_up_to_the_last_call(tab):
         ("grouped-heads", "num_kv_heads", "ArrowRight Tab ArrowDown", "doublings=2&order=repeat"),
         ("dropout-draws", "p", "ArrowLeft Tab ArrowDown", "percent=40&mode=eval"),
         ("qkv-rows", "qkv_stored", "ArrowDown ArrowDown Tab ArrowDown", "stored=groups&cut=split"),
+        ("planted-bug", "bug", "ArrowDown ArrowDown", "bug=triangle+off"),
+        ("last-digits", "digits_second", f"ArrowDown ArrowDown{' Tab' * 8} Enter Enter", "second=bug&order=10432"),
     ],
 )
 def test_a_state_is_chosen_by_keyboard_sent_as_a_link_and_undone(tab, name, label, keys, state):
@@ -505,6 +541,8 @@ FITTING = {
     "it/cache/grouped/#grouped-heads?doublings=3&order=repeat": [".controls", "table"],
     "it/practice/dropout/#dropout-draws?percent=60&calls=11": [".controls", "table"],
     "it/practice/fused-qkv/#qkv-rows?stored=unequal": [".controls", "table"],
+    "it/practice/kit/#planted-bug?bug=dropped+in+eval": [".controls", "table", "ul"],
+    "it/practice/same-seed/#last-digits?second=bug": ["legend", "[role=status]"],
     "zh/foundations/causal/#leak-meter?bug=inverted": [".controls", "[data-shows=causal]", "[role=status]"],
 }
 # The gaps between the numbers of a row, in pixels.
@@ -553,6 +591,8 @@ HOSTILE = {
     "grouped-heads": ["doublings=4", "doublings=0.5", "order=__proto__", "order=<b>&doublings=2"],
     "dropout-draws": ["calls=12", "percent=45", "percent=70", "mode=__proto__", "mode=<b>&calls=2"],
     "qkv-rows": ["stored=__proto__", "cut=view&stored=", "stored=<b>&cut=split", "cut=chunk(3)"],
+    "planted-bug": ["bug=__proto__", "bug=<b>", "bug=", "bug=none&probe=reads"],
+    "last-digits": ["order=", "order=01233", "order=012345", "second=__proto__", "second=<b>&order=01234"],
 }
 
 

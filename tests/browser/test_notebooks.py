@@ -75,7 +75,7 @@ def test_a_notebook_says_what_its_page_says_without_the_marks_of_the_site(built,
     plain = [
         paragraph
         for paragraph in re.sub(r"\A---\n.*?\n---\n", "", source, flags=re.S).strip().split("\n\n")
-        if not re.match(r"[#!?-]|    |--8<--|\$\$", paragraph) and "](" not in paragraph
+        if not re.match(r"[#!?-]|    |--8<--|```python|\$\$", paragraph) and "](" not in paragraph
     ]
     assert plain
     assert [paragraph for paragraph in plain if paragraph not in said] == []

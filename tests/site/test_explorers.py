@@ -228,6 +228,20 @@ def test_each_layout_has_a_cut_that_fits_and_others_err_as_the_page_prints():
         assert all(home for home, wrong in zip(at_home, case["wrong"]) if not wrong) or case["error"]
 
 
+def test_rounding_shrinks_with_the_dtype_and_a_bug_stays_in_every_order():
+    stored = torch_side.stored("last-digits")
+    gaps = {
+        name: [{float(gap) for _, gap in column} for column in second["results"]]
+        for name, second in stored["seconds"].items()
+    }
+    half, single, double = gaps["moved"]
+    assert (max(half), max(single), max(double)) == (8e-3, 1e-7, 4e-16)
+    assert gaps["cuda"] == [{1.0}] * 3
+    assert gaps["bug"][1:] == [{3e-3}] * 2
+    assert max(gaps["bug"][0]) <= 2 * 4 * 2**-8, "two programs with four sums below 2, each off by half a step"
+    assert len(stored["seconds"]["bug"]["orders"]) == math.factorial(5)
+
+
 def test_what_the_three_roles_say_of_weights_and_rows_is_true():
     stored = torch_side.stored("three-roles")
     rows = {name: i for i, name in enumerate(stored["features"])}

@@ -22,6 +22,7 @@ from tools.figures.grouped_heads import grouped_heads
 from tools.figures.head_width import head_width
 from tools.figures.kernel_choice import kernel_choice
 from tools.figures.kv_grid import kv_grid
+from tools.figures.last_digits import last_digits
 from tools.figures.one_sentence import one_sentence
 from tools.figures.pages import Numbers, State, names_of, numbers, run, settings, states
 from tools.figures.planted_bug import planted_bug
@@ -238,9 +239,7 @@ def in_steps(module: nn.Module, cache: Any, tokens: torch.Tensor) -> torch.Tenso
 MAKERS = (
     *(mask_painter, six_tokens, one_query, leak_meter, shape_tracer, rope_clocks),
     *(one_sentence, kv_grid, three_roles, kernel_choice, head_width, word_lines, grouped_heads),
-    dropout_draws,
-    qkv_rows,
-    planted_bug,
+    *(dropout_draws, qkv_rows, planted_bug, last_digits),
 )
 EXPLORERS = {make.__name__.replace("_", "-"): make for make in MAKERS}
 

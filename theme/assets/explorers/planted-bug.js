@@ -13,10 +13,11 @@ customElements.define("planted-bug", class extends Explorer {
   }
 
   compute({ bug }) {
-    return this.cases[bug]
+    return { failed: this.cases[bug].failed }
   }
 
-  show({ code, right, failed, said }) {
+  show({ failed }, { bug }) {
+    const { code, right, said } = this.cases[bug]
     const { dataset } = this.querySelector("tbody")
     const [wrongLine, rightLine] = this.lines
     wrongLine.textContent = code
