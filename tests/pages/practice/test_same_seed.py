@@ -75,7 +75,6 @@ def test_what_torch_chooses_by_default():
     assert [torch.finfo(dtype).eps for dtype in wanted] == [2**-7, 2**-10, 2**-23]
     assert torch.get_float32_matmul_precision() == "highest"
     assert not torch.backends.cuda.matmul.allow_tf32
-    assert torch.backends.cudnn.allow_tf32
 
 
 # -- the probe -----------------------------------------------------------------------------------
