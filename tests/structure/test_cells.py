@@ -32,9 +32,10 @@ ALLOWED_ON = {  # where another package is the subject, what torch warns of, or 
     "kernels/which-kernel": ALLOWED_IMPORTS | {"warnings"},
     "kernels/flex-attention": ALLOWED_IMPORTS | {"os", "textwrap", "timeit", "warnings"},
     "practice/kit": ALLOWED_IMPORTS | {"attention_probes", "transformers"},
+    "practice/capstone": ALLOWED_IMPORTS | {"attention_probes"},
     "practice/museum": ALLOWED_IMPORTS | {"attention_probes"},
     "practice/look-inside": ALLOWED_IMPORTS | {"inspect", "transformers"},
-    "practice/same-seed": ALLOWED_IMPORTS | {"os", "random", "transformers"},
+    "practice/same-seed": ALLOWED_IMPORTS | {"io", "os", "random", "transformers"},
 }
 NAMES = ROOT / "tests/structure/names.csv"
 HOLDERS = [torch, torch.Tensor, nn, F, nn.init, nn.attention, nn.attention.bias, torch.autograd, torch.compiler]

@@ -125,7 +125,6 @@ COMPUTED = {  # page: {a decimal that none of its cells prints: how it follows f
     },
     "foundations/softmax": {"88.7": lambda: LARGEST["torch.float32"], "11.1": lambda: LARGEST["torch.float16"]},
     "foundations/scale": {"0.005": lambda: f"{0.17518 / 32:.3f}"},
-    "practice/capstone": {"88.7": lambda: LARGEST["torch.float32"]},
 }
 NUMBERS = ROOT / "tests/structure/numbers.csv"  # those of a page that nothing here computes, and where they come from
 VERSION = re.compile(r"(?:Python|[tT]orch|transformers|attention|Llama|GLM-|ERNIE|[Vv]ersion|section|since|CC BY)\s*$")

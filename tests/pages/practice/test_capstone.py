@@ -1,7 +1,7 @@
-"""One attention with all options, against a loop over queries; what its probes notice."""
+"""One attention with all options, against a loop over queries; what its page says of it and of the kit."""
 
-import functools
 import itertools
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -9,17 +9,13 @@ import torch
 import torch.nn.functional as F
 from hypothesis import strategies as st
 from torch import nn
-from transformers import GPT2Config
-from transformers.models.gpt2.modeling_gpt2 import GPT2Block
 
+from snippets import attention_probes as kit
 from tests.pages import properties as p
 from tests.pages.exercise import Exercise, executed
 
 SLUG = "practice/capstone"
-PAGE, MUSEUM = p.page_code(SLUG, "solution"), p.ROOT / "snippets/practice/museum.md"
-PIECES = p.page_code("practice/museum", "exhibit").Pieces
-PROBES = ["causality", "padding", "empty", "batch", "order", "cross", "state", "modes"]
-PROBES += ["dtype", "cache", "gradient", "sdpa"]
+PAGE = p.page_code(SLUG, "solution")
 sdpa = F.scaled_dot_product_attention
 
 # -- the class, in all its options -----------------------------------------------------------------
@@ -150,199 +146,69 @@ def test_what_would_run_silently_raises(options, call, error):
         PAGE.UnifiedAttention(**{"width": 8, "num_heads": 2} | options)(torch.randn(3, 5, 8), **call)
 
 
-def test_the_bias_of_the_keys_gets_a_gradient_of_0():
-    attention = PAGE.UnifiedAttention(8, 2).double()
-    attention(torch.randn(3, 5, 8, dtype=torch.float64))[0].square().sum().backward()
-    gradients = {name: value.grad.abs().max() for name, value in attention.named_parameters()}
-    assert gradients.pop("to_keys.bias") < 1e-14
-    assert min(gradients.values()) > 1e-4
+# -- what it says of the probes, and the exercise --------------------------------------------------
 
 
-# -- the kit ---------------------------------------------------------------------------------------
+def test_each_probe_passes_for_one_of_the_two_modules():
+    said = executed(SLUG, "verdict")[1]
+    passed = [re.split(r",\s+", names.strip()) for names in re.findall(r"^passed (.+?)^left out", said, re.S | re.M)]
+    assert "failed" not in said
+    assert {name for names in passed for name in names} == {probe.name for probe in kit.PROBES}
+    assert [("memory" in names) for names in passed] == [False, True]
 
 
-def broken(**methods):
-    return type("Broken", (PAGE.UnifiedAttention,), methods)
+def test_a_triangle_from_the_top_left_fails_steps_alone(monkeypatch):
+    tril = torch.Tensor.tril
+    monkeypatch.setattr(torch.Tensor, "tril", lambda self, shift=0: tril(self))
+    mine = PAGE.UnifiedAttention(32, 4, causal=True)
+
+    def new_cache():
+        cache = PAGE.Cache(16)
+        return lambda chunk: mine(chunk, cache=cache)
+
+    given = {"module": mine, "padding": lambda tokens, is_real: mine(tokens, is_real=is_real), "cache": new_cache}
+    assert kit.check(mine, width=32, causal=True, **given).failed.keys() == {"steps"}
 
 
-def failed(build):
-    return [name for name, number in PAGE.examine(build).items() if not number < 1e-4]
+def windowed(shift=True, hides=True):
+    """An answer with one thing of the main part left out."""
+
+    def attend(queries, keys, values, window, is_real=None):
+        Tq, Tk = queries.shape[2], keys.shape[2]
+        places = torch.arange(Tq)[:, None] + (Tk - Tq if shift else 0)
+        visible = (places >= torch.arange(Tk)) & (places - torch.arange(Tk) < window)
+        if is_real is not None and hides:
+            visible = visible & is_real[:, None, None]
+        return sdpa(queries, keys, values, attn_mask=visible | ~visible.any(dim=-1, keepdim=True))
+
+    return attend
 
 
-@pytest.mark.parametrize("options", [{}, {"head_dim": 4}, {"bias": False}])
-def test_the_module_keeps_every_promise_with_options_that_no_probe_sets_too(options):
-    numbers = PAGE.examine(functools.partial(PAGE.UnifiedAttention, **options))
-    assert list(numbers) == PROBES
-    assert max(numbers.values()) < 1e-4
-    assert {type(probe(PAGE.UnifiedAttention)) for probe in PAGE.probes} <= {int, float, bool}
+def test_the_check_stops_at_the_pads_after_the_middle_step():
+    said = p.verdict(executed(SLUG, "solution")[0].check_window, windowed(shift=False, hides=False))
+    assert said.startswith("not yet: window 2: pads_left: ")
 
 
-def refusing(error, option):
-    """A module that raises where an option of its constructor, or of its call, is given."""
-
-    class Refusing(PAGE.UnifiedAttention):
-        def __init__(self, width, num_heads, **options):
-            if options.get(option):
-                raise error
-            super().__init__(width, num_heads, **options)
-
-        def forward(self, inputs, *others, **named):
-            if option in named:
-                raise error
-            return super().forward(inputs, *others, **named)
-
-    return Refusing
-
-
-def test_an_exception_is_infinite_and_harms_no_other_probe():
-    """Even that which torch raises where it has no kernel."""
-    for error in (KeyError("no"), NotImplementedError("no")):
-        build = refusing(error, "cache")
-        assert failed(build) == ["cache"]
-        assert PAGE.examine(build)["cache"] == torch.inf
-
-
-def test_a_mean_in_an_empty_row_and_normed_roles_fail_one_probe_each():
-    """Two of the failures that need not be bugs."""
-
-    def weigh(self, scores, visible):
-        return scores.masked_fill(~visible, torch.finfo(scores.dtype).min).softmax(dim=-1)
-
-    def score(self, queries, keys):
-        return PIECES.score(self, F.normalize(queries, dim=-1), F.normalize(keys, dim=-1))
-
-    assert failed(type("Mean", (PIECES,), {"weigh": weigh})) == ["empty"]
-    assert failed(type("Normed", (PIECES,), {"score": score})) == ["sdpa"]
-
-
-def test_a_module_that_lacks_an_option_is_left_out_of_its_probe_alone():
-    lacking = refusing(PAGE.LacksOption(), "memory_width")
-    assert set(PROBES) - set(PAGE.examine(lacking)) == {"cross"}
-    assert failed(lacking) == []
-
-
-def test_what_goes_wrong_in_a_plain_call_is_raised_at_once():
-    with pytest.raises(TypeError, match="return a tuple"):
-        PAGE.examine(broken(forward=lambda self, *given: PAGE.UnifiedAttention.forward(self, *given)[0]))
-    with pytest.raises(AttributeError, match="no_such_thing"):
-        PAGE.examine(broken(forward=lambda self, inputs: inputs.no_such_thing))
-
-
-def test_dropout_by_default_fails_modes_and_positions_or_one_size_fail_their_probes():
-    def forward(self, inputs, *others, **named):
-        return PAGE.UnifiedAttention.forward(self, inputs + torch.arange(inputs.shape[1])[:, None], *others, **named)
-
-    def split_heads(self, projected):
-        return projected.unflatten(-1, (2, 4)).transpose(1, 2)
-
-    assert failed(functools.partial(PAGE.UnifiedAttention, dropout=0.1)) == ["modes"]
-    assert "order" in failed(broken(forward=forward))
-    assert failed(broken(split_heads=split_heads)) == ["batch", "order", "sdpa"]
-
-
-def test_one_feature_shows_the_leak_of_a_gpt2_block_and_all_features_alike_do_not():
-    """Its eager attention is called without a mask; its LayerNorm takes away what all features have in common."""
-    p.seed_modules(0)
-    block = GPT2Block(GPT2Config(n_embd=8, n_head=2, attn_implementation="eager"), layer_idx=0).eval()
-    inputs = p.seeded({"seed": 0}).randn(1, 5, 8).float()
-    with torch.no_grad():
-        assert PAGE.moves(block, inputs)[0].min() > 1e-4
-        moved = (block(inputs + torch.eye(5)[3, :, None]) - block(inputs)).abs().amax(dim=(0, 2))
-    assert moved[3] > 0.9
-    assert moved[[0, 1, 2, 4]].max() < 1e-6
-
-
-def test_the_kit_calls_the_module_70_times_and_keeps_its_masks():
-    masks = [mask.clone() for mask in (PAGE.real_first, PAGE.real_last, PAGE.real_memory)]
-    calls = []
-
-    def forward(self, inputs, memory=None, is_real=None, cache=None):
-        calls.append(is_real)
-        outputs = PAGE.UnifiedAttention.forward(self, inputs, memory, is_real, cache)
-        return outputs if is_real is None else (is_real.logical_not_(), outputs)[1]
-
-    assert failed(broken(forward=forward)) == ["state"]
-    assert len(calls) == 70
-    assert all(map(torch.equal, masks, (PAGE.real_first, PAGE.real_last, PAGE.real_memory)))
-
-
-def test_of_the_184_of_multihead_attention_80_gradients_count_twice():
-    cell = executed(SLUG, "yours")[0]
-    module, inputs, _ = PAGE.setup(cell.Theirs, causal=True)
-    inputs.requires_grad_()
-    outputs = module(inputs, is_real=PAGE.real_last)[0]
-    outputs.sum().backward()
-    assert (outputs.isnan().sum(), inputs.grad.isnan().sum()) == (24, 80)
-    assert cell.numbers["empty"] == 24 + 2 * 80
-
-
-# -- what each probe notices -----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("room", [cell.name for cell in p.read_cells(MUSEUM) if cell.name.startswith("room-")])
-def test_the_probes_say_of_each_exhibit_what_the_museum_shows(room):
-    """Name and verdicts to the letter, the number but for its rounding."""
-    shown = next(cell.output for cell in p.read_cells(MUSEUM) if cell.name == room).splitlines()
-    for found, wanted in zip(p.run_cell("practice/museum", room)[1].splitlines(), shown, strict=True):
-        assert found[:16] + found[24:] == wanted[:16] + wanted[24:]
-        assert float(found[16:23]) == pytest.approx(float(wanted[16:23]), rel=1e-2)
-
-
-# -- the exercise ----------------------------------------------------------------------------------
-
-
-def rows(build, which=slice(None)):
-    module, inputs, _ = PAGE.setup(build, causal=True)
-    tokens = inputs[:, :1].expand_as(inputs)
-    return (module(tokens)[0] - module.to_output(module.to_values(tokens)))[:, which].abs().detach().max().item()
-
-
-def summed(build):
-    module, inputs, _ = PAGE.setup(build, causal=True)
-    return (module(inputs, need_weights=True)[1].sum(dim=-1) - 1).abs().detach().max().item()
-
-
-RIGHT = {"equal tokens": rows, "the weights, which it returns": summed}
-WRONG = {
-    "row 0 alone": lambda build: rows(build, [0]),
-    "the even rows": lambda build: rows(build, slice(0, None, 2)),
-    "a truth": lambda build: rows(build) < 1e-4,
-    "causality": lambda build: float(PAGE.causality(build)),
-}
-
-
-def test_the_check_stops_after_the_middle_step_as_the_page_says():
-    said = p.verdict(PAGE.check_probe, WRONG["row 0 alone"])
-    assert said == "not yet: row 1 without weights gives 0.0000, not more than 1e-4\n"
+RIGHT = {"by distance": windowed()}
+WRONG = {"no padding": windowed(hides=False), "from the top left": windowed(shift=False)}
 
 
 class TestExercise(Exercise):
-    SLUG, CHECK, RIGHT, WRONG = SLUG, "check_probe", RIGHT, WRONG
+    SLUG, CHECK, RIGHT, WRONG = SLUG, "check_window", RIGHT, WRONG
 
 
 # -- changes of the page's code that need no test, and of the solution that are as good ------------
 
-SURVIVORS = {
-    "for kernels that return nan for an empty row; SDPA returns 0 on the CPU": ["# visible = visible | ~has_key"],
-    "any large factor will do": ["loud = inputs.where(is_real[..., None], 1001 * inputs)"],
-    "only the first text of this call is read; `batch` asks whether the others change it": [
-        "alone = module(inputs[item:, keep])[0]",
-        "alone = module(inputs[item:item + 2, keep])[0]",
-    ],
-    "any rate will do whose drops are seen, and 4,096 copies level out": [
-        "module, inputs, _ = setup(build, dropout=0.4)"
-    ],
-    "two equal tokens are attended as one": ["alone = inputs[:1, :1].repeat(4096, 2, 1)"],
-    "only whether a gradient is 0, and finite, or there at all, is looked at": [
-        "outputs[~real_last].mean().backward(retain_graph=True)",
-        "outputs[real_last].mean().backward()",
-        "outputs.mean().backward()",
-    ],
-}
 ACCEPTED = {
-    "the answer is a probe: what is spoiled is the module that it tests": [
-        "exponentials that overflow",
-        "hidden by -20.0",
-        "hidden by -10000.0",
+    "keys and values have one length and one device": [
+        "Tk = values.shape[2]",
+        "visible = keys.new_ones(Tq, Tk, dtype=torch.bool)",
     ],
+    "rows without a key must be finite, no more, and SDPA gives 0 on the CPU": [
+        "has_key = visible.any(keepdim=True)",
+        "return context",
+        "return context.masked_fill(~has_key, 1)",
+    ],
+    "with what SDPA hides is not for an answer to choose": ["hidden by -10000.0"],
 }
+SURVIVORS = {"SDPA returns 0 for an empty row on the CPU, other kernels nan": ["# visible = visible | ~has_key"]}
