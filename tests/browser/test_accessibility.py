@@ -22,6 +22,7 @@ EXPLORERS = {
     "#dropout-draws": site.Page("en", "practice/dropout"),
     "#qkv-rows": site.Page("en", "practice/fused-qkv"),
     "#last-digits": site.Page("zh", "practice/same-seed"),
+    "#head-out": site.Page("it", "practice/look-inside"),
 }
 FAULTS = {"resultTypes": ["violations"]}  # or it describes all that is right, too, which takes most of its time
 COLOURS = {"runOnly": ["color-contrast"]}  # all that differs between light and dark

@@ -34,6 +34,7 @@ PAGES = {
     "qkv-rows": site.Page("it", "practice/fused-qkv"),
     "planted-bug": site.Page("zh", "practice/kit"),
     "last-digits": site.Page("it", "practice/same-seed"),
+    "head-out": site.Page("zh", "practice/look-inside"),
 }
 OTHER_PAGES = [
     ("one-query", site.Page("en", "foundations/softmax")),
@@ -119,7 +120,7 @@ def test_an_explorer_computes_prints_and_writes_what_torch_does(tab, name):
         wanted = {"scores": stored.get("scores"), **case}
         for numbers in wanted.keys() & shown["numbers"].keys():
             theirs = flat(wanted[numbers])
-            if not isinstance(theirs[0], str):  # texts are compared to the letter
+            if not any(isinstance(one, str) for one in theirs):  # texts are compared to the letter
                 theirs = pytest.approx(theirs, rel=1e-6, abs=1e-6, nan_ok=True)
             assert flat(shown["numbers"][numbers]) == theirs, (numbers, case["state"])
         for numbers in wanted.keys() & shown["printed"].keys():
@@ -183,7 +184,7 @@ def test_a_planted_bug_shows_its_line_the_probes_that_fail_and_what_they_say(tab
     _, explorer, said = open_explorer(tab, "planted-bug")
     cases = {case["state"]["bug"]: case for case in golden("planted-bug")["cases"]}
     for bug, count in {"none": 0, "no scale": 1, "dropped in eval": 10}.items():
-        explorer.get_by_label(said["bug"], exact=True).select_option(bug)
+        explorer.locator("select").select_option(bug)
         case = cases[bug]
         assert explorer.locator("code").all_text_contents()[:2] == [case["code"], case["right"]]
         sentences = [f"{probe} {words}" for probe, words in case["said"].items()]
@@ -416,6 +417,15 @@ def test_a_number_that_is_tapped_is_added_first_and_digits_that_differ_are_marke
     expect(status).to_have_text(said["digits_said_moved"].format(single="1e-07", double="0"))
 
 
+def test_a_head_that_is_tapped_is_out_and_one_that_is_tapped_again_is_back(phone):
+    _, figure, said = open_explorer(phone, "head-out")
+    row, status = figure.locator("tbody tr").nth(1), figure.get_by_role("status")
+    for sentence, head in ("out_said", "?head=1"), ("out_said_all", ""):
+        row.tap()
+        expect(status).to_have_text(said[sentence].format(head=1, food="fish" if not head else "soup"))
+        phone.ends_at(f"#head-out{head}")
+
+
 @pytest.mark.parametrize(
     ("name", "label", "keys", "state"),
     [
@@ -441,6 +451,7 @@ def test_a_number_that_is_tapped_is_added_first_and_digits_that_differ_are_marke
         ("qkv-rows", "qkv_stored", "ArrowDown ArrowDown Tab ArrowDown", "stored=groups&cut=split"),
         ("planted-bug", "bug", "ArrowDown ArrowDown", "bug=triangle+off"),
         ("last-digits", "digits_second", f"ArrowDown ArrowDown{' Tab' * 8} Enter Enter", "second=bug&order=10432"),
+        ("head-out", "out_remove", "ArrowDown ArrowDown Tab ArrowDown", "head=1&place=outputs"),
     ],
 )
 def test_a_state_is_chosen_by_keyboard_sent_as_a_link_and_undone(tab, name, label, keys, state):
@@ -541,8 +552,9 @@ FITTING = {
     "it/cache/grouped/#grouped-heads?doublings=3&order=repeat": [".controls", "table"],
     "it/practice/dropout/#dropout-draws?percent=60&calls=11": [".controls", "table"],
     "it/practice/fused-qkv/#qkv-rows?stored=unequal": [".controls", "table"],
-    "it/practice/kit/#planted-bug?bug=dropped+in+eval": [".controls", "table", "ul"],
     "it/practice/same-seed/#last-digits?second=bug": ["legend", "[role=status]"],
+    "it/practice/look-inside/#head-out?head=1&place=outputs": [".controls", "[role=status]"],
+    "it/practice/kit/#planted-bug?bug=dropped+in+eval": [".controls", "table"],
     "zh/foundations/causal/#leak-meter?bug=inverted": [".controls", "[data-shows=causal]", "[role=status]"],
 }
 # The gaps between the numbers of a row, in pixels.
@@ -593,6 +605,7 @@ HOSTILE = {
     "qkv-rows": ["stored=__proto__", "cut=view&stored=", "stored=<b>&cut=split", "cut=chunk(3)"],
     "planted-bug": ["bug=__proto__", "bug=<b>", "bug=", "bug=none&probe=reads"],
     "last-digits": ["order=", "order=01233", "order=012345", "second=__proto__", "second=<b>&order=01234"],
+    "head-out": ["head=6", "head=__proto__&place=outputs", "place=<b>&head=1", "head="],
 }
 
 

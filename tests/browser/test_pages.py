@@ -1,6 +1,7 @@
 """What every page owes its reader. Each is opened once, the languages in turn; on a phone in every language."""
 
 import functools
+import operator
 import os
 import re
 import subprocess
@@ -18,7 +19,7 @@ from tools.languages.translations import parts
 # Bytes that the server sends, gzipped: the same on every machine.
 FIRST_VISIT = 65_000  # with fonts, to the page that takes most
 NEXT_PAGE = 33_000
-FRAME = 5_700  # of a next page, all that is not its article: the titles of all pages, too
+FRAME = 5_800  # of a next page, all that is not its article: the titles of all pages, too, 40 each
 # The sum of layout shifts; 0.1 is called good. It is 0, unless a busy machine gets the font of a √ at the top late.
 MOVE = 0.01
 A4 = {"width": 642, "height": 900}  # between margins of 20 mm
@@ -219,11 +220,13 @@ def test_a_page_weighs_little_in_any_language_and_what_is_around_its_article_les
     def size(path):
         return len(site.compressed(path.read_bytes()))
 
+    heavy = []
     for page in site.PAGES:
         path = built / page.path / "index.html"
         html = path.read_text("utf-8")
         frame = re.sub("<article.*</article>", "", html, flags=re.S)
         assets = {(path.parent / name).resolve() for name in re.findall(r'(?:href|src)="([^"]*assets/[^"]*)"', html)}
-        assert size(path) <= NEXT_PAGE, page
-        assert len(site.compressed(frame.encode())) <= FRAME, page
-        assert size(path) + sum(map(size, assets)) <= FIRST_VISIT, page
+        sizes = size(path), len(site.compressed(frame.encode())), size(path) + sum(map(size, assets))
+        if any(map(operator.gt, sizes, (NEXT_PAGE, FRAME, FIRST_VISIT))):
+            heavy.append(f"{page}: {sizes}")
+    assert not heavy, "\n".join(heavy)

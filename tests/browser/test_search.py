@@ -196,7 +196,7 @@ def test_a_finger_opens_a_section(phone):
     opened = phone.open("zh/")
     opened.locator("[data-search-open]").tap()
     opened.keyboard.insert_text("因果掩码")
-    section = opened.locator(".search__section[href$='#recap']").first  # where the words stand beside the heading
+    section = opened.locator(".search__section[href$='#causal']").first  # where the words stand beside the heading
     url = section.evaluate("link => link.href")
     section.tap()
     opened.wait_for_url(url)

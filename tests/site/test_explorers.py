@@ -242,6 +242,22 @@ def test_rounding_shrinks_with_the_dtype_and_a_bug_stays_in_every_order():
     assert len(stored["seconds"]["bug"]["orders"]) == math.factorial(5)
 
 
+def test_the_answer_needs_one_of_two_heads_with_one_map_and_none_that_leads_the_mean():
+    stored = torch_side.stored("head-out")
+    start, *_ = [place for place, word in enumerate(stored["words"]) if word == "<start>"]
+    *heads, mean = stored["weights"]
+    logits = {(case["state"]["head"], case["state"]["place"]): case["logits"] for case in stored["cases"]}
+    whole = logits.pop(("none", "context"))
+    assert heads[0] == heads[1]
+    assert stored["words"][heads[1].index(max(heads[1]))] == "fish"
+    assert mean.index(max(mean)) == start
+    assert [head for head, row in enumerate(heads) if row[start] > 0.9] == [2, 3, 5]
+    assert all(logits[f"{head}", "context"] == pytest.approx(whole, abs=1e-5) for head in (2, 3, 5))
+    assert not any(logits[f"{head}", "outputs"] == pytest.approx(whole, abs=1e-2) for head in range(6))
+    assert whole[0] > whole[1]
+    assert [key for key, (fish, soup) in logits.items() if fish < soup] == [("1", "context")]
+
+
 def test_what_the_three_roles_say_of_weights_and_rows_is_true():
     stored = torch_side.stored("three-roles")
     rows = {name: i for i, name in enumerate(stored["features"])}

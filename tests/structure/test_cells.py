@@ -35,7 +35,7 @@ ALLOWED_ON = {  # where another package is the subject, what torch warns of, or 
     "practice/capstone": ALLOWED_IMPORTS | {"attention_probes"},
     "practice/museum": ALLOWED_IMPORTS | {"attention_probes"},
     "practice/look-inside": ALLOWED_IMPORTS | {"inspect", "transformers"},
-    "practice/same-seed": ALLOWED_IMPORTS | {"os", "random", "transformers"},
+    "practice/same-seed": ALLOWED_IMPORTS | {"io", "os", "random", "transformers"},
 }
 NAMES = ROOT / "tests/structure/names.csv"
 HOLDERS = [torch, torch.Tensor, nn, F, nn.init, nn.attention, nn.attention.bias, torch.autograd, torch.compiler]

@@ -39,7 +39,10 @@ SAME_IN_PICTURES = {
 }
 LABS = [slug for slug in SLUGS if slug.startswith("labs/")]
 KEPT = {
-    "labs/break-it-find-it": "causality|padding|empty|batch|order|cross|state|modes|dtype|cache|gradient|sdpa",
+    "labs/break-it-find-it": (
+        "future()|reads()|prefix()|batch()|pads_right()|pads_left()|empty()|steps()|memory()|state()|modes()|"
+        "gradients()|formats()|reference()"
+    ),
     "labs/see-the-masks": "causal|padding|window|prefix|documents|lost|Your|journey|starts|with|one|step|<pad>",
     "labs/what-it-costs": (
         "explicit|SDPA|FlexAttention|OLMo 2 7B|OLMo 3 7B|MiniMax-M2|gpt-oss 120b|Gemma 3 1B|DeepSeek-V3|Mistral Small 4"

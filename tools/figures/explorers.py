@@ -19,6 +19,7 @@ from tools.cells.record import write_atomically
 from tools.cells.source import read_cells, read_text
 from tools.figures.dropout_draws import dropout_draws
 from tools.figures.grouped_heads import grouped_heads
+from tools.figures.head_out import head_out
 from tools.figures.head_width import head_width
 from tools.figures.kernel_choice import kernel_choice
 from tools.figures.kv_grid import kv_grid
@@ -240,6 +241,7 @@ MAKERS = (
     *(mask_painter, six_tokens, one_query, leak_meter, shape_tracer, rope_clocks),
     *(one_sentence, kv_grid, three_roles, kernel_choice, head_width, word_lines, grouped_heads),
     *(dropout_draws, qkv_rows, planted_bug, last_digits),
+    *(qkv_rows, head_out),
 )
 EXPLORERS = {make.__name__.replace("_", "-"): make for make in MAKERS}
 

@@ -25,7 +25,7 @@ Figures = Mapping[str, Sequence[str]]  # of a lab as SVG, by the names of the ce
 
 PLACE = "place"
 FORMATTER = HtmlFormatter(nowrap=True)
-PLAIN_TOKEN = re.compile(r'<span class="(?:n|o|p|w|fm|kc|vm)">([^<]*)</span>')
+PLAIN_TOKEN = re.compile(r'<span class="(?:n|o|p|w|fm|kc|vm|mi|mf)">([^<]*)</span>')
 DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
 
@@ -88,7 +88,7 @@ def draw(cell: Cell, words: Mapping[str, str]) -> str:
 
 @functools.cache
 def block(source: str, language: str, marks: Sequence[tuple[int, str]] = ()) -> str:
-    """A block of code as HTML, without a span around each name, operator and bracket: they have the colour of text.
+    """A block of code as HTML, without a span around each name, number, operator and bracket: they have the colour of text.
 
     `marks` are numbers of lines, from 1, and the tag that begins each.
     """

@@ -72,10 +72,14 @@ def test_in_gpt_2_a_leak_is_found_by_a_nudge_of_one_feature_only(part, causal, f
 def test_a_checkpoint_fits_another_length_unless_the_mask_is_in_it():
     short, long = (PAGE.CausalAttention(3, 2, length) for length in (8, 9))
     long.load_state_dict(short.state_dict())
-    for module in (short, long):
-        module.register_buffer("visible", module.visible)
-    with pytest.raises(RuntimeError, match="size mismatch for visible"):
+    short.register_buffer("visible", short.visible)
+    with pytest.raises(RuntimeError, match=r"Unexpected key\(s\) in state_dict"):
         long.load_state_dict(short.state_dict())
+    long.load_state_dict(short.state_dict(), strict=False)
+    long.register_buffer("visible", long.visible)
+    for strict in True, False:
+        with pytest.raises(RuntimeError, match="size mismatch for visible"):
+            long.load_state_dict(short.state_dict(), strict=strict)
 
 
 def test_a_sequence_beyond_the_limit_is_refused():

@@ -148,6 +148,27 @@ def test_keys_with_fewer_heads_raise_the_message_of_a_mask_without_heads_in_sdpa
         assert message(line) == message(WRONG_LINES[4])
 
 
+def test_tokens_in_front_of_heads_raise_in_sdpa_only_where_the_lengths_differ(on_the_cpu):
+    queries, keys = ZEROS(B, 6, H, D), ZEROS(B, 7, H, D)
+    said = message(lambda: F.scaled_dot_product_attention(queries, keys, keys))
+    assert said == "The size of tensor a (6) must match the size of tensor b (7) at non-singleton dimension 1"
+    assert F.scaled_dot_product_attention(keys, keys, keys).shape == keys.shape
+
+
+def test_keys_without_the_batch_broadcast_in_sdpa_and_not_in_multihead_attention(on_the_cpu):
+    names = p.page_code(SLUG, "own-batch")
+    torch.testing.assert_close(
+        F.scaled_dot_product_attention(names.queries, *[names.context[None]] * 2), names.attended
+    )
+    attention, single = nn.MultiheadAttention(32, 4, batch_first=True), names.context[:, None]
+    assert "is invalid for input of size" in message(lambda: attention(names.queries, *[names.context[None]] * 2))
+    assert (attention(names.readings, single, single)[1] == 1).all()
+
+
+def test_minus_one_for_the_length_hides_a_wrong_batch():
+    assert ZEROS(4, 12, 256).reshape(3, -1, 4, 64).shape == (3, 16, 4, 64)
+
+
 @pytest.mark.parametrize("batch_first", [False, True])
 def test_where_axes_0_and_1_are_swapped_a_square_mask_should_be_one_of_the_items(batch_first):
     said = "The shape of the 2D attn_mask is torch.Size([6, 6]), but should be (2, 2)."
@@ -172,6 +193,7 @@ def test_in_mat1_and_mat2_the_inner_numbers_are_the_width_given_and_the_one_want
         ((64, 49, 3, 3, 21), 602112, 64 * 49 * 3, 64),
         ((16, 2048, 32, 128), 33554432, 16 * 2048 * 128, 8),
         ((64, 1024, 8, 128), 65536, 64 * 1024, 1),
+        ((3, 11, 4, 64), 11264, 11 * 4 * 64, 4),
     ],
 )
 def test_the_size_by_the_numbers_that_are_right_is_the_one_that_was_meant(shape, size, trusted, quotient):

@@ -97,11 +97,11 @@ def test_padding_equals_each_text_alone_and_a_row_without_a_key_is_0():
         p.close(context[b, :, :length], PAGE.unfused(*inputs[:, b : b + 1, :, :length])[0])
     hidden = PAGE.unfused(*inputs, block_mask=blocks(lambda b, h, q, k: is_real[b, q] & is_real[b, k], T, B=3))
     assert torch.equal(hidden, context * is_real[:, None, :, None]), "the rows of pads alone become 0"
-    assert not context[1].any()
 
 
 def test_the_warm_up_is_15_blocks_and_the_picture_has_those_of_a_window_of_6():
     assert blocks(PAGE.and_masks(PAGE.causal, PAGE.window(100)), 1024).to_dense().sum() == 15
+    assert blocks(PAGE.causal, 8).sparsity() == -25500
     block_mask = blocks(PAGE.and_masks(PAGE.causal, PAGE.window(6)), 12, BLOCK_SIZE=3)
     assert block_mask.to_dense()[0, 0].tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [0, 1, 1, 1]]
     full = block_mask.full_kv_num_blocks[0, 0].tolist(), block_mask.full_kv_indices[0, 0, 1:, 0].tolist()
@@ -124,6 +124,16 @@ def test_without_the_size_of_the_batch_the_fused_kernel_loses_keys_of_long_rows(
             lost = length > 128 and attend is fused and not B
             assert torch.allclose(context[1], wanted[1], atol=1e-5) != lost
             p.close(context[0], wanted[0], 1e-5)
+
+
+def test_with_the_number_of_key_heads_in_its_mask_the_fused_kernel_is_wrong():
+    queries, keys, values = roles(300, H=8).float()
+    inputs, rule = (queries, keys[:, :2], values[:, :2]), PAGE.window_of_head(torch.tensor([1] * 4 + [300] * 4))
+    visible = PAGE.create_mask(rule, None, 8, 300, 300, "cpu")
+    wanted = F.scaled_dot_product_attention(*inputs, attn_mask=visible, enable_gqa=True)
+    for H in (2, 8):
+        mask = PAGE.create_block_mask(rule, None, H, 300, 300, "cpu")
+        assert torch.allclose(fused(*inputs, block_mask=mask, enable_gqa=True), wanted, atol=1e-5) == (H == 8)
 
 
 def test_the_blocks_of_packed_texts_are_those_of_all_pairs():
@@ -169,24 +179,21 @@ class TestExercise(Exercise):
     SLUG, CHECK, RIGHT, WRONG = SLUG, "check_packed_prefix", RIGHT, WRONG
 
 
-def test_alibi_is_that_of_bloom_and_without_a_causal_mask_the_same_on_both_sides():
+def test_alibi_is_that_of_bloom():
     inputs, slopes = roles(T), torch.tensor([2.0**-4, 2.0**-8])
     bias = build_alibi_tensor(torch.ones(1, T), 2, torch.float64).view(1, 2, 1, T)
     wanted = dense(inputs, inputs[0] @ inputs[1].mT / 8**0.5 + bias, torch.ones(T, T).tril().bool())
     p.close(PAGE.unfused(*inputs, score_mod=ALIBI(slopes), block_mask=blocks(PAGE.causal, T)), wanted)
-    flipped = PAGE.unfused(*inputs.flip(3), score_mod=ALIBI(slopes)).flip(2)
-    p.close(PAGE.unfused(*inputs, score_mod=ALIBI(slopes)), flipped)
 
 
 def test_a_softcap_is_that_of_gemma_2_and_brings_no_hidden_key_back():
     inputs, module = 5 * roles(T), SimpleNamespace(num_key_value_groups=1, training=False)
-    theirs = modeling_gemma2.eager_attention_forward(module, *inputs, None, scaling=8**-0.5, softcap=3.0)[0]
-    p.close(PAGE.unfused(*inputs, score_mod=PAGE.softcap(3.0)), theirs.transpose(1, 2), 1e-6)
-    nudged = inputs.clone()
-    nudged[1:, ..., -1, 0] += 1
-    options = {"score_mod": PAGE.softcap(0.1), "block_mask": blocks(PAGE.causal, T)}
-    before, after = PAGE.unfused(*inputs, **options), PAGE.unfused(*nudged, **options)
-    assert torch.equal(before[:, :, :-1], after[:, :, :-1])
+    mask = torch.full((T, T), -torch.inf).triu(1)
+    theirs = modeling_gemma2.eager_attention_forward(module, *inputs, mask, scaling=8**-0.5, softcap=3.0)[0]
+    ours = PAGE.unfused(*inputs, score_mod=PAGE.softcap(3.0), block_mask=blocks(PAGE.causal, T))
+    p.close(ours, theirs.transpose(1, 2), 1e-6)
+    config = vars(modeling_gemma2.Gemma2Config())
+    assert [config[f"{what}_logit_softcapping"] for what in ("attn", "final")] == [50, 30]
 
 
 def test_a_learned_table_gets_the_gradient_of_dense_attention():
@@ -199,14 +206,6 @@ def test_a_learned_table_gets_the_gradient_of_dense_attention():
     for result in (context, wanted):
         result.sin().sum().backward()
     p.close(ours.grad, theirs.grad, 1e-9)
-    assert ours.grad.abs().min() > 0
-
-
-def test_a_tensor_read_twice_has_a_gradient_here_and_none_in_the_kernel_of_cuda():
-    leaf, inputs = torch.linspace(0, 1, T, dtype=torch.float64, requires_grad=True), roles(T)
-    context = PAGE.unfused(*inputs, score_mod=lambda score, b, h, q, k: score + leaf[q] + leaf[k])
-    wanted = F.scaled_dot_product_attention(*inputs, attn_mask=leaf[:, None] + leaf)
-    p.close(*(torch.autograd.grad(result.sin().sum(), leaf)[0] for result in (context, wanted)), 1e-9)
     checked = inspect.getsource(fused_module.validate_joint_graph)
     assert "Using multiple indexing operations on the same tensor that requires gradients" in checked
     assert "bias1 = bias.clone()" in checked
@@ -245,6 +244,8 @@ def test_dtypes_widths_and_nested_tensors():
 def test_there_is_no_dropout_no_draw_and_a_log_sum_exp_for_weights():
     with pytest.raises(ValueError, match=r"^`flex_attention` does not support `dropout`"):
         flex_attention_forward(None, *roles(T), attention_mask=None, dropout=0.1)
+    with pytest.raises(RuntimeError, match=r"^vmap: called random operation while in randomness error mode"):
+        blocks(lambda b, h, q, k: torch.rand(()) > 0.1, T)
     assert "return attention_output, lse" in inspect.getsource(flex_attention_forward)
 
 
@@ -265,10 +266,9 @@ def test_the_flag_compile_is_deprecated(monkeypatch):
 def test_the_errors_that_the_page_names():
     block_mask, leaf = blocks(PAGE.causal, T), torch.ones(T, requires_grad=True)
     learned = blocks(lambda b, h, query, key: leaf[key] > 0, T)
-    queries, keys, values = roles(T)
     for error, message, inputs, mask in (
         (NotImplementedError, "NYI: query, key, and value must be 4D tensors", roles(T)[:, 0], None),
-        (ValueError, "Expect query and key/value to have the same number", (queries, keys[:, :1], values[:, :1]), None),
+        (ValueError, "Expect query and key/value to have the same number", (roles(T)[0], *roles(T)[1:, :, :1]), None),
         (RuntimeError, "Expect q/k/v and block_mask to be on the same device", roles(T), block_mask.to("meta")),
         (RuntimeError, "Cannot use mask_mod from a sliced BlockMask", roles(T), block_mask[:, :, 0]),
         (RuntimeError, "Captured buffers from mask mod that require grad are not supported", roles(T), learned),
@@ -277,13 +277,11 @@ def test_the_errors_that_the_page_names():
             PAGE.unfused(*inputs, block_mask=mask)
     cut, rebuilt = blocks(PAGE.causal, 512)._adjust(130, 130), blocks(PAGE.causal, 130)
     assert torch.equal(*(PAGE.unfused(*roles(130), block_mask=mask) for mask in (cut, rebuilt)))
-    grouped = PAGE.unfused(queries, keys[:, :1], values[:, :1], enable_gqa=True)
-    p.close(grouped, PAGE.unfused(queries, keys[:, [0, 0]], values[:, [0, 0]]))
 
 
 @pytest.mark.parametrize(
     ("dynamic", "lengths", "compilations"),
-    [(None, (200, 400, 300, 1000), 2), (None, (200, 400, 300, 77), 3), (True, (200, 640, 768), 2)],
+    [(False, (512, 640, 768), 3), (None, (200, 400, 300, 77), 3), (True, (512, 640), 1), (True, (200, 640), 2)],
 )
 def test_how_often_it_compiles_for_lengths(dynamic, lengths, compilations):
     graphs, count = counting()

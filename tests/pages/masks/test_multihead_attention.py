@@ -159,15 +159,10 @@ def test_beside_the_flag_the_sdpa_path_drops_the_mask_unless_there_are_pads(name
 # -- arguments -----------------------------------------------------------------------------------
 
 
-def test_without_batch_first_the_module_attends_along_axis_0():
-    mha, x = nn.MultiheadAttention(8, 2), torch.randn(3, 5, 8)
+def test_without_batch_first_axis_0_attends_and_no_square_mask_shows_it():
+    mha, x, mask = nn.MultiheadAttention(8, 2), torch.randn(5, 5, 8), torch.zeros(5, 5, dtype=torch.bool)
     columns = torch.stack([mha(x[:, t], x[:, t], x[:, t])[0] for t in range(5)], dim=1)
-    torch.testing.assert_close(mha(x, x, x)[0], columns)
-
-
-def test_with_as_many_sentences_as_tokens_no_mask_shows_a_missing_batch_first():
-    mha, square, mask = nn.MultiheadAttention(8, 2), torch.randn(4, 4, 8), torch.zeros(4, 4, dtype=torch.bool)
-    assert mha(square, square, square, mask, attn_mask=mask)[0].shape == square.shape
+    torch.testing.assert_close(mha(x, x, x, mask, attn_mask=mask)[0], columns)
 
 
 def test_sdpa_takes_one_mask_for_each_sentence_without_copies():
@@ -177,12 +172,10 @@ def test_sdpa_takes_one_mask_for_each_sentence_without_copies():
 
 
 @on_the_cpu
-def test_masks_of_two_dtypes_are_deprecated_and_integers_refused():
+def test_masks_of_two_dtypes_are_deprecated():
     mha, pads = evaluated(), torch.zeros(2, 4, dtype=torch.bool)
     with pytest.warns(UserWarning, match="mismatched key_padding_mask and attn_mask is deprecated"):
         mha(X, X, X, key_padding_mask=pads, attn_mask=torch.zeros(4, 4))
-    with pytest.raises(AssertionError, match="only bool and floating types"):
-        mha(X, X, X, key_padding_mask=pads.long())
 
 
 def test_one_mask_for_each_sentence_without_copies_raises_the_error_of_the_page():
@@ -218,13 +211,10 @@ def test_the_class_refuses_indivisible_widths_and_masks_of_another_shape():
             PAGE.PlainAttention(8, 2)(PAGE.inputs, torch.ones(shape, dtype=torch.bool))
 
 
-def test_a_stack_starts_smaller_by_the_root_of_two():
-    printed = p.page_code(SLUG, "widths").parameters
-    sums = {"in_proj": 64 + 192, "q_proj": 64 + 64, "k_proj": 64 + 48, "v_proj": 64 + 80}
-    bounds = {name: math.sqrt(6 / total) for name, total in sums.items()} | {"out_proj": 0.125, "nn.Linear": 0.125}
-    for name, bound in bounds.items():
-        assert 0.99 * bound < printed[name].abs().max() <= bound
-    assert math.isclose(bounds["q_proj"] / bounds["in_proj"], math.sqrt(2))
+def test_matrices_start_within_the_bounds_of_the_page():
+    totals = {"in_proj": 256, "q_proj": 128, "k_proj": 112, "v_proj": 144, "out_proj": 384, "nn.Linear": 384}
+    for name, parameter in p.page_code(SLUG, "widths").parameters.items():
+        assert 0.99 < parameter.abs().max() / math.sqrt(6 / totals[name]) <= 1
 
 
 @on_the_cpu
@@ -262,30 +252,63 @@ def test_dynamic_quantisation_of_linear_layers_leaves_the_module_in_float32():
     assert len([*mha.parameters()]) == 4
 
 
+# -- a blocked head, biases, and an attention of your own in a layer -------------------------------
+
+
 @on_the_cpu
-def test_the_bias_of_the_keys_shows_in_no_output():
-    mha = nn.MultiheadAttention(8, 2, batch_first=True)
-    before = mha(X, X, X)
+def test_a_blocked_head_adds_0_and_is_nan_again_on_the_fast_path():
+    mha, mask = evaluated(), torch.tensor([[[False]], [[True]]] * 2).expand(4, 4, 4)
+    silent, opened = (on("sdpa", mha, attn_mask=given) for given in (mask, torch.zeros_like(mask)))
+    assert (silent - opened).abs().max() > 0.01
+    assert on("fast", mha, attn_mask=mask).isnan().all()
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_with_one_key_for_each_query_the_bias_of_the_queries_has_no_gradient(batch_first):
+    mha = nn.MultiheadAttention(8, 2, batch_first=batch_first)
+    mha(*[PAGE.inputs[:1]] * 3)[0].square().sum().backward()
+    q, k, v = mha.in_proj_bias.grad.view(3, 8).abs().amax(dim=1)
+    assert k < 1e-5 < v
+    assert (q > 1e-3) == batch_first
+
+
+class Unused(nn.MultiheadAttention):
+    forward = None
+
+
+class Block(nn.TransformerEncoderLayer):
+    _sa_block = None
+
+
+@on_the_cpu
+@pytest.mark.parametrize("made", [nn.TransformerEncoderLayer, Block])
+def test_the_fast_path_passes_over_a_subclass_and_a_block_of_your_own(made):
+    layer = made(8, 2, 16, batch_first=True)
+    layer.self_attn = evaluated() if made is Block else Unused(8, 2, batch_first=True)
     with torch.no_grad():
-        mha.in_proj_bias[8:16] += 1
-    for moved, unmoved in zip(mha(X, X, X), before):
-        p.close(moved, unmoved, 1e-6)
+        assert layer.eval()(X).isfinite().all()
+    with pytest.raises(TypeError, match="'NoneType' object is not callable"):
+        layer(X)
 
 
 @on_the_cpu
-@pytest.mark.parametrize("layer", [nn.TransformerEncoderLayer, nn.TransformerDecoderLayer])
-def test_the_layers_of_torch_ask_for_no_weights(layer, monkeypatch):
-    asked, forward = [], nn.MultiheadAttention.forward
-    monkeypatch.setattr(
-        nn.MultiheadAttention,
-        "forward",
-        lambda *given, **options: asked.append(options["need_weights"]) or forward(*given, **options),
-    )
-    built = layer(8, 2, 16)
-    assert not built.self_attn.batch_first
-    built(*[X] * (1 if layer is nn.TransformerEncoderLayer else 2))
-    assert asked
-    assert not any(asked)
+def test_an_attention_of_your_own_takes_booleans_and_floats_and_needs_batch_first(monkeypatch):
+    own, pads, seen = p.page_code(SLUG, "replaced").own, EMPTY & CAUSAL[0], []
+    floats = [torch.zeros(mask.shape).masked_fill(mask, -torch.inf) for mask in (CAUSAL, pads)]
+    torch.testing.assert_close(own(X, X, X, CAUSAL, pads), own(X, X, X, *floats))
+    layer = nn.TransformerDecoderLayer(8, 2, 16, batch_first=True)
+    layer.self_attn = own
+    own.register_forward_pre_hook(lambda module, _, given: seen.append(given), with_kwargs=True)
+    layer(X, X, tgt_mask=CAUSAL)
+    assert (seen[0]["attn_mask"] is CAUSAL, seen[0]["need_weights"]) == (True, False)
+    stack = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 1)
+    monkeypatch.setattr(nn.TransformerEncoderLayer, "forward", lambda layer, x, **given: seen.append({*given}) or x)
+    assert torch.equal(stack(X), X)
+    assert seen[1] == {"src_mask", "is_causal", "src_key_padding_mask"}
+    stack.layers[0].self_attn = own
+    monkeypatch.delattr(type(own), "batch_first")
+    with pytest.raises(AttributeError, match="no attribute 'batch_first'"):
+        stack(X)
 
 
 # -- the exercise --------------------------------------------------------------------------------
@@ -319,13 +342,8 @@ def without_the_bias_of_the_keys(mha, *layers):
         mha.in_proj_bias.data[mha.embed_dim : 2 * mha.embed_dim] = 0
 
 
-RIGHT = {"piece by piece": piece_by_piece}
-WRONG = {
-    "output shared": shared,
-    "frozen": frozen,
-    "bias of the keys lost": without_the_bias_of_the_keys,
-}
+WRONG = {"output shared": shared, "frozen": frozen, "bias of the keys lost": without_the_bias_of_the_keys}
 
 
 class TestExercise(Exercise):
-    SLUG, CHECK, RIGHT, WRONG = SLUG, "check_load_into", RIGHT, WRONG
+    SLUG, CHECK, RIGHT, WRONG = SLUG, "check_load_into", {"piece by piece": piece_by_piece}, WRONG

@@ -21,6 +21,8 @@ from transformers import (
     LlamaConfig,
     LlamaModel,
     PreTrainedTokenizerFast,
+    RobertaConfig,
+    RobertaModel,
 )
 from transformers.generation import utils
 
@@ -135,6 +137,37 @@ def test_packing_gives_a_recurrent_network_the_states_of_the_sentences_alone(kin
         p.close(states[item, : len(tokens)], network(tokens[None])[0][0], 1e-6)
 
 
+def test_one_mask_that_shows_each_token_itself_leaves_no_nan_and_two_masks_do():
+    mha, inputs = nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(2, 4, 8)
+    causal = torch.ones(4, 4).tril() > 0
+    is_real = torch.tensor([[0, 0, 1, 1], [1, 1, 1, 1]]) > 0
+    blocked = (~causal | ~is_real[:, None]) & ~torch.eye(4, dtype=torch.bool)
+    rows = mha(inputs, inputs, inputs, attn_mask=blocked.repeat_interleave(2, dim=0))[0]
+    both = mha(inputs, inputs, inputs, attn_mask=~causal, key_padding_mask=~is_real)[0]
+    assert (rows.isfinite().all(), both.isnan().any(dim=-1)[0].tolist()) == (True, [True, True, False, False])
+    p.close(rows[is_real], both[is_real], 1e-6)
+
+
+def test_sums_over_all_targets_give_the_gradients_of_one_batch_and_means_do_not():
+    weight, texts = torch.randn(8, 7).double().requires_grad_(), [torch.randn(n, 8).double() for n in (11, 101)]
+    batches = [torch.arange(-3, len(text) - 3).remainder(7) for text in texts]
+    batches[0][:3] = -100
+    count = sum((labels != -100).sum() for labels in batches)
+    (whole,) = torch.autograd.grad(F.cross_entropy(torch.cat(texts) @ weight, torch.cat(batches)), weight)
+    for reduction, size, same in ("sum", count, True), ("mean", 2, False):
+        losses = [F.cross_entropy(x @ weight, y, reduction=reduction) / size for x, y in zip(texts, batches)]
+        assert torch.allclose(sum(torch.autograd.grad(loss, weight)[0] for loss in losses), whole) == same
+
+
+def test_convolutions_and_statistics_read_pads_and_layer_norm_does_not():
+    is_real, first, second = torch.arange(5) < 3, nn.Conv1d(4, 4, 3, padding=1), nn.Conv1d(4, 4, 3, padding=1)
+    inputs = torch.randn(1, 4, 5) * is_real
+    off = lambda way: (way(inputs)[..., :3] - way(inputs[..., :3])).abs().max().item()  # noqa: E731
+    assert off(lambda x: second(first(x).masked_fill(~is_real[: x.shape[2]], 0))) < 1e-6
+    assert off(nn.BatchNorm1d(4).eval()) == off(lambda x: nn.LayerNorm(4)(x.mT).mT) == 0
+    assert min(off(way) for way in (lambda x: second(first(x)), nn.GroupNorm(2, 4), nn.BatchNorm1d(4))) > 1e-3
+
+
 # -- models of Transformers: BERT, generation, relative positions -----------------------------------
 
 IDS = {side: pad_sequence(PAGE.sentences, batch_first=True, padding_side=side) for side in ("right", "left")}
@@ -169,6 +202,21 @@ def test_learned_positions_need_pads_on_the_right_or_position_ids(network):
     assert gap(network, "left") > 1
     assert gap(network, "left", position_ids=COUNTED) < 1e-12
     assert gap(network, "left", position_ids=COUNTED.masked_fill(~IS_REAL["left"], 1)) < 1e-12
+
+
+@pytest.mark.usefixtures("on_the_cpu")
+def test_roberta_counts_from_behind_the_pad_and_needs_two_rows_more():
+    network, ids = (
+        built(RobertaModel, RobertaConfig(**SMALL, max_position_embeddings=12)),
+        torch.tensor([[0, 5, 2, 1, 1]]),
+    )
+    mask, eleven = ids.ne(1), torch.full((1, 11), 5)
+    counted = network.embeddings.create_position_ids_from_input_ids(ids, 1)
+    assert torch.equal(counted, mask.cumsum(dim=1) * mask + 1)
+    for types, message in (None, "index 12 is out of bounds for dim"), (0 * eleven, "index out of range in self"):
+        with pytest.raises((IndexError, RuntimeError), match=message):
+            network(eleven, token_type_ids=types)
+    assert (RobertaConfig().max_position_embeddings, RobertaConfig().pad_token_id) == (512, 1)
 
 
 def test_rotary_positions_do_not_change_with_the_shift():

@@ -1,10 +1,10 @@
 """`nn.TransformerEncoder` and `nn.TransformerDecoder`: where masks go, and which code runs."""
 
-import inspect
 import re
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from tests.pages import properties as p
@@ -33,12 +33,12 @@ def decoder(**options):
 # -- the masks -----------------------------------------------------------------------------------
 
 GOES_TO = {
-    "src_key_padding_mask": ("self_attn", "key_padding_mask", (3, 5)),
-    "memory_key_padding_mask": ("multihead_attn", "key_padding_mask", (3, 5)),
-    "tgt_mask": ("self_attn", "attn_mask", (4, 4)),
-    "tgt_key_padding_mask": ("self_attn", "key_padding_mask", (3, 4)),
-    "src_mask": ("self_attn", "attn_mask", (5, 5)),
-    "memory_mask": ("multihead_attn", "attn_mask", (4, 5)),
+    "src_key_padding_mask": ("encoder.layers.0.self_attn", "key_padding_mask", (3, 5)),
+    "memory_key_padding_mask": ("decoder.layers.0.multihead_attn", "key_padding_mask", (3, 5)),
+    "tgt_mask": ("decoder.layers.0.self_attn", "attn_mask", (4, 4)),
+    "tgt_key_padding_mask": ("decoder.layers.0.self_attn", "key_padding_mask", (3, 4)),
+    "src_mask": ("encoder.layers.0.self_attn", "attn_mask", (5, 5)),
+    "memory_mask": ("decoder.layers.0.multihead_attn", "attn_mask", (4, 5)),
 }
 
 
@@ -46,14 +46,12 @@ GOES_TO = {
 @pytest.mark.parametrize("name", GOES_TO)
 def test_each_mask_goes_where_the_table_says(name):
     part, argument, shape = GOES_TO[name]
-    assert name in inspect.signature(nn.Transformer.forward).parameters
-    layer, inputs = (encoder(), [SOURCE]) if name.startswith("src") else (decoder(), [TARGET, SOURCE])
-    layer, got = layer.layers[0], []
-    for module in (layer.self_attn, getattr(layer, "multihead_attn", layer.self_attn)):
-        module.register_forward_pre_hook(lambda module, _, given: got.append((module, given)), with_kwargs=True)
-    layer(*inputs, **{name: torch.zeros(shape)})
-    masks = [(module, key) for module, given in got for key in given if "mask" in key and given[key] is not None]
-    assert set(masks) == {(getattr(layer, part), argument)}
+    model, got = nn.Transformer(12, 2, 1, 1, 24, batch_first=True), {}
+    for place, module in model.named_modules():
+        if isinstance(module, nn.MultiheadAttention):
+            module.register_forward_pre_hook(lambda _, x, masks, at=place: got.update({at: masks}), with_kwargs=True)
+    model(SOURCE, TARGET, **{name: torch.zeros(shape)})
+    assert [(at, key) for at in got for key in got[at] if torch.is_tensor(got[at][key])] == [(part, argument)]
 
 
 def test_a_padding_mask_has_the_batch_first_without_batch_first_too():
@@ -61,11 +59,6 @@ def test_a_padding_mask_has_the_batch_first_without_batch_first_too():
     stack(PAGE.source.transpose(0, 1), src_key_padding_mask=~PAGE.source_is_real)
     with pytest.raises(AssertionError, match="to be 3, but got 5"):
         stack(PAGE.source.transpose(0, 1), src_key_padding_mask=~PAGE.source_is_real.T)
-
-
-def test_a_mask_as_wide_as_the_longest_sentence_raises_in_a_wider_batch():
-    with pytest.raises(AssertionError, match=r"shape\[1\] to be 5, but got 4"):
-        encoder()(PAGE.source, src_key_padding_mask=~PAGE.source_is_real[:, :4])
 
 
 def test_a_pad_that_is_nan_spreads_although_its_weight_is_0():
@@ -86,30 +79,22 @@ def test_the_probe_finds_each_mask_of_the_target_and_each_later_token(lengths):
 
 @on_the_cpu
 @pytest.mark.parametrize("grad", [True, False])
-def test_a_key_is_hidden_as_soon_as_one_of_two_masks_hides_it(grad):
-    both = (CAUSAL | PADS[:, None]).repeat_interleave(2, dim=0)
-    with torch.set_grad_enabled(grad):
-        stack = encoder().train(grad)
-        p.close(stack(SOURCE, CAUSAL, PADS)[~PADS], stack(SOURCE, both)[~PADS], 1e-5)
+def test_beside_a_padding_mask_both_masks_are_used_with_the_flag_and_without(grad):
+    stack = encoder().train(grad)
+    for mask, flag in (CAUSAL, None), (torch.zeros_like(CAUSAL), True):
+        both = (mask | PADS[:, None]).repeat_interleave(2, dim=0)
+        with torch.set_grad_enabled(grad):
+            p.close(stack(SOURCE, mask, PADS, is_causal=flag)[~PADS], stack(SOURCE, both)[~PADS], 1e-5)
 
 
 @on_the_cpu
 def test_with_the_flag_a_mask_of_a_wrong_shape_raises_in_evaluation_alone():
+    with torch.no_grad():
+        assert torch.equal(encoder().eval()(SOURCE, is_causal=True), encoder().eval()(SOURCE))
     wide = nn.Transformer.generate_square_subsequent_mask(7)
     assert encoder()(SOURCE, wide, is_causal=True).isfinite().all()
     with torch.no_grad(), pytest.raises(RuntimeError, match=re.escape("shape '[1, 1, 5, 5]' is invalid for input")):
         encoder().eval()(SOURCE, wide, is_causal=True)
-
-
-@on_the_cpu
-@pytest.mark.parametrize("grad", [True, False])
-def test_flag_and_mask_beside_a_padding_mask_both_masks_are_used(grad):
-    nothing, nudged = torch.zeros(5, 5, dtype=torch.bool), SOURCE.clone()
-    nudged[1, 2, 0] += 1
-    with torch.set_grad_enabled(grad):
-        stack = encoder().train(grad)
-        before, after = (stack(tokens, nothing, PADS, is_causal=True)[1, 0] for tokens in (SOURCE, nudged))
-    assert (after - before).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("name", ["tgt_is_causal", "memory_is_causal"])
@@ -129,11 +114,6 @@ def test_a_stack_finds_a_causal_mask_by_itself_and_a_layer_does_not(monkeypatch)
         encoder()(PAGE.source, mask)
     encoder().layers[0](PAGE.source, causal)
     assert seen == [True, True, False, False, False, False, False]
-
-
-def test_nn_transformer_without_batch_first_compares_tokens():
-    with pytest.raises(RuntimeError, match="the batch number of src and tgt must be equal"):
-        nn.Transformer(12, 2, 1, 1, 24, batch_first=False)(PAGE.source, PAGE.target)
 
 
 # -- the paths -----------------------------------------------------------------------------------
@@ -205,24 +185,16 @@ def test_a_nested_output_is_as_long_as_the_input_its_pads_a_final_bias():
 
 
 @on_the_cpu
-def test_autocast_on_the_cpu_turns_neither_nesting_nor_the_fast_path_off():
-    plain, nested = (encoder(nested=nested).eval() for nested in (False, True))
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert plain(SOURCE, None, PADS).dtype == nested(SOURCE, None, PADS).dtype == torch.float32
-        with torch.no_grad():
-            assert plain(SOURCE, None, PADS).dtype == torch.bfloat16
-            with pytest.raises(RuntimeError, match="expected scalar type Float but found BFloat16"):
-                nested(SOURCE, None, PADS)
-
-
-@on_the_cpu
-def test_a_bias_without_zeros_is_nan_on_the_fast_path_and_minus_infinity_is_fine():
+def test_the_fast_path_reads_a_bias_as_booleans_and_minus_infinity_is_fine(recwarn):
     bias, causal = torch.full((5, 5), -0.5), nn.Transformer.generate_square_subsequent_mask(5)
     right = encoder().eval()(SOURCE, causal)
     assert encoder().eval()(SOURCE, bias).isfinite().all()
+    distances = (torch.arange(5.0) - torch.arange(5.0)[:, None]).abs().expand(6, 5, 5)
     with torch.no_grad():
         assert encoder().eval()(SOURCE, bias).isnan().all()
+        assert torch.equal(encoder().eval()(SOURCE, distances), encoder().eval()(SOURCE, distances != 0))
         torch.testing.assert_close(encoder().eval()(SOURCE, causal), right)
+    assert not [warning for warning in recwarn if "torch.bool" in str(warning.message)]
 
 
 @on_the_cpu
@@ -252,16 +224,6 @@ def test_a_sentence_of_pads_reads_its_pads_or_is_dropped(train):
 
 
 @on_the_cpu
-def test_a_bias_for_each_sentence_is_read_as_booleans_without_a_warning(recwarn):
-    bias = -(torch.arange(5.0) - torch.arange(5.0)[:, None]).abs().expand(6, 5, 5)
-    right = encoder().eval()(SOURCE, bias)
-    with torch.no_grad():
-        assert torch.equal(encoder().eval()(SOURCE, bias), encoder().eval()(SOURCE, bias != 0))
-        assert (encoder().eval()(SOURCE, bias) - right).abs().max() > 0.5
-    assert not [warning for warning in recwarn if "torch.bool" in str(warning.message)]
-
-
-@on_the_cpu
 @pytest.mark.parametrize("fast", [True, False])
 def test_a_strict_export_without_gradients_keeps_the_native_call_unless_it_is_off(fast, monkeypatch):
     monkeypatch.setattr(torch.backends.mha, "_is_fastpath_enabled", fast)
@@ -278,24 +240,12 @@ def compiled(stack, **options):
 
 
 @on_the_cpu
-def test_compiled_and_exported_encoders_do_not_nest_while_the_mask_is_checked():
+def test_compiled_and_exported_encoders_do_not_nest():
     with torch.no_grad():
         stack = encoder().eval()
         assert (stack(SOURCE, None, PADS)[PADS] == 0).all()
         for other in (compiled(stack)[0], torch.export.export(stack, (SOURCE, None, PADS)).module()):
             assert (other(SOURCE, None, PADS)[PADS] != 0).all()
-        stack.mask_check = False
-        assert (compiled(stack)[0](SOURCE, None, PADS)[PADS] == 0).all()
-
-
-@on_the_cpu
-def test_the_second_length_makes_one_more_graph_and_the_others_none():
-    stack, graphs = compiled(encoder(), fullgraph=True)
-    made = []
-    for tokens in (5, 6, 7, 9):
-        stack(torch.randn(3, tokens, 12), src_key_padding_mask=torch.arange(tokens) >= torch.tensor([[5], [3], [4]]))
-        made.append(len(graphs))
-    assert made == [1, 2, 2, 2]
 
 
 @on_the_cpu
@@ -311,14 +261,54 @@ def test_a_mask_without_the_flag_is_an_error_in_one_graph_and_else_not_compiled(
             call(SOURCE, SOURCE, **masks, tgt_is_causal=flag)
 
 
-# -- the parameters ---------------------------------------------------------------------------------
+# -- the parameters and the sizes -------------------------------------------------------------------
 
 
-def test_nn_transformer_draws_the_matrices_of_each_layer_and_no_biases():
+def test_layers_are_copies_that_share_nothing_and_a_model_draws_their_matrices():
+    layer = nn.TransformerEncoderLayer(12, 2, 24)
+    assert layer not in [*nn.TransformerEncoder(layer, 2).layers]
     model = nn.Transformer(12, 2, 2, 2, 24, batch_first=True)
-    for stack in (model.encoder, model.decoder):
+    for stack, drawn in (encoder(), False), (model.encoder, True), (model.decoder, True):
         one, other = (dict(layer.named_parameters()) for layer in stack.layers)
-        assert all(torch.equal(one[name], other[name]) == (one[name].dim() == 1) for name in one)
+        assert all(torch.equal(one[name], other[name]) == (one[name].dim() == 1 or not drawn) for name in one)
+        assert one["norm1.bias"] is not other["norm1.bias"]
+
+
+def test_a_final_norm_is_needed_with_norm_first_and_dropped_without_an_error():
+    layer, model = nn.TransformerEncoderLayer(12, 2, 24), nn.Transformer(12, 2, 1, 1, 24)
+    for norm_first in (False, True):
+        outputs = encoder(norm_first=norm_first, nested=False)(PAGE.source)
+        assert torch.allclose(F.layer_norm(outputs, (12,)), outputs, atol=1e-4) != norm_first
+    assert nn.TransformerEncoder(layer, 1).norm is None
+    saved, model.encoder.norm = model.state_dict(), None
+    model.load_state_dict(saved)
+    with pytest.raises(RuntimeError, match=r'Missing key.*"encoder.norm.weight", "encoder.norm.bias"'):
+        nn.Transformer(12, 2, 1, 1, 24).load_state_dict(model.state_dict())
+    with pytest.raises(RuntimeError, match=r'Unexpected key.*"norm.weight", "norm.bias"'):
+        nn.TransformerEncoder(layer, 1).load_state_dict(nn.TransformerEncoder(layer, 1, nn.LayerNorm(12)).state_dict())
+
+
+def test_learned_queries_are_expanded_and_every_size_must_agree():
+    queries, x, model = torch.randn(5, 8), torch.randn(2, 7, 8), nn.Transformer(8, 2, 1, 1, 16, batch_first=True)
+    assert model(x, queries.expand(2, -1, -1)).shape == (2, 5, 8)
+    first = nn.Transformer(8, 2, 1, 1, 16, batch_first=False)
+    assert first(x.transpose(0, 1), queries.unsqueeze(1).expand(-1, 2, -1)).shape == (5, 2, 8)
+    for call, inputs, text in (
+        (model, (x, queries[None]), "the batch number of src and tgt must be equal"),
+        (first, (x, x[:, :5]), "the batch number of src and tgt must be equal"),
+        (model, (x[..., :6], x), "the feature number of src and tgt must be equal to d_model"),
+        (model.decoder, (queries[None], x), "shape '[7, 2, 4]' is invalid for input of size 112"),
+    ):
+        with pytest.raises(RuntimeError, match=re.escape(text)):
+            call(*inputs)
+
+
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor")
+def test_one_feature_or_equal_rows_of_the_target_give_equal_outputs():
+    single, model = nn.Transformer(1, 1, 1, 1, 4, batch_first=True), nn.Transformer(12, 2, 1, 1, 24, 0.0)
+    assert (single(PAGE.source[..., :1], PAGE.target[..., :1]) == 0).all()
+    outputs = model(PAGE.source, torch.zeros(4, 5, 12), tgt_mask=~PAGE.visible)
+    p.close(outputs, outputs[:1].expand_as(outputs), 1e-5)
 
 
 # -- the exercise --------------------------------------------------------------------------------
@@ -341,7 +331,6 @@ def heads_first(attn_mask, key_padding_mask, num_heads):
 
 WRONG = {
     "heads in the other order": heads_first,
-    "a bias": lambda *given: None if (found := by_and(*given)) is None else torch.where(found, 0.0, -torch.inf),
     "a mask for nothing": lambda *given: torch.ones(1, 1, 1, 1).bool() if given[:2] == (None, None) else by_and(*given),
 }
 

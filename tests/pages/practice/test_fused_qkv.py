@@ -16,22 +16,26 @@ from transformers import (
     GPT2Model,
     GPTBigCodeConfig,
     GPTNeoXConfig,
+    MistralConfig,
     Phi3Config,
+    Qwen2Config,
     WhisperConfig,
 )
 from transformers.models.falcon.modeling_falcon import FalconAttention
 from transformers.models.gpt2.modeling_gpt2 import GPT2Attention
 from transformers.models.gpt_bigcode.modeling_gpt_bigcode import GPTBigCodeAttention
 from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXAttention
+from transformers.models.mistral.modeling_mistral import MistralAttention
 from transformers.models.phi3.modeling_phi3 import Phi3Attention
+from transformers.models.qwen2.modeling_qwen2 import Qwen2Attention
 from transformers.models.whisper.modeling_whisper import WhisperAttention
 
 from tests.pages import properties as p
 from tests.pages.exercise import Exercise, executed
 
 SLUG = "practice/fused-qkv"
-PAGE, PROBE, SOLUTION, BERT, UNFUSE, THIRDS, MERGE = (
-    executed(SLUG, cell)[0] for cell in ("fuse", "probe", "solution", "bert", "stages", "thirds", "merge")
+PAGE, PROBE, SOLUTION, BERT, UNFUSE, HEADS, MERGE = (
+    executed(SLUG, cell)[0] for cell in ("fuse", "probe", "solution", "bert", "stages", "starcoder", "merge")
 )
 LAYOUTS = "blocks", "heads", "conv1d"
 
@@ -44,8 +48,6 @@ def test_a_head_may_have_a_width_of_its_own():
     context = F.scaled_dot_product_attention(*(torch.einsum("rhde,bte->rbhtd", matrices, inputs) + biases))
     outputs = torch.einsum("bhtd,ehd->bte", context, attention.to_output.weight.view(10, 3, 4))
     p.close(attention(inputs), outputs + attention.to_output.bias)
-    with pytest.raises(ValueError, match=r"^3 heads do not divide 10$"):
-        PAGE.FusedAttention(10, 3)
 
 
 # -- layers of transformers --------------------------------------------------------------------------
@@ -122,19 +124,10 @@ def test_all_layers_of_bert_are_joined_and_cut_again():
         ours.to_output.load_state_dict(layer.attention.output.dense.state_dict())
         p.close(ours(inputs), layer.attention.output.dense(layer.attention.self(inputs)[0]), 1e-5)
     cut = UNFUSE.unfuse(joined, "attention.to_qkv", BERT.parts, [12, 12, 12])
+    fused = {tensor.data_ptr() for name, tensor in joined.items() if "to_qkv" in name}
+    assert not fused & {tensor.data_ptr() for tensor in cut.values()}, "each part is a tensor of its own"
     assert all(torch.equal(cut.pop(name), tensor) for name, tensor in state.items())
     assert not cut
-
-
-def test_without_sizes_each_matrix_is_cut_into_thirds_and_with_them_into_these_rows():
-    rows, other = torch.arange(24.0).view(12, 2), torch.ones(1)
-    cut = UNFUSE.unfuse({"qkv.weight": rows, "scale": other}, "qkv", ["q", "k", "v"])
-    assert {name: len(part) for name, part in cut.items()} == {"q.weight": 4, "k.weight": 4, "v.weight": 4, "scale": 1}
-    cut = UNFUSE.unfuse({"qkv.weight": rows}, "qkv", ["q", "k", "v"], [6, 3, 3])
-    assert torch.equal(torch.cat(list(cut.values())), rows)
-    assert [len(part) for part in cut.values()] == [6, 3, 3]
-    cut["q.weight"][:] = 0
-    assert rows[:6].any(), "each part is a tensor of its own"
 
 
 def test_the_causal_mask_of_an_old_gpt2_is_no_parameter_of_this_one():
@@ -161,13 +154,6 @@ def test_shards_of_any_number_of_devices_are_merged_and_the_bias_of_the_output_o
         p.close(sum(part @ weight.T for weight, part in parts) + ours.to_output.bias, ours.to_output(inputs), 1e-9)
 
 
-def test_each_third_of_mha_belongs_to_an_input_of_its_own():
-    mha, given = nn.MultiheadAttention(12, 3, batch_first=True), [torch.randn(2, length, 12) for length in (4, 7, 7)]
-    nn.init.normal_(mha.in_proj_bias)
-    roles = map(F.linear, given, mha.in_proj_weight.chunk(3), mha.in_proj_bias.chunk(3))
-    p.close(THIRDS.attend(mha, roles), mha(*given)[0], 1e-5)
-
-
 def test_a_missing_name_is_an_error_or_with_strict_false_nothing():
     ours, state = PAGE.FusedAttention(8, 2), PAGE.FusedAttention(8, 2).state_dict()
     loose = {name: tensor for name, tensor in state.items() if "qkv" not in name}
@@ -184,10 +170,27 @@ def test_falcon_stores_its_rows_group_by_group():
     assert all(torch.equal(one.squeeze(), other) for one, other in zip(found, wanted))
 
 
-def test_whisper_has_no_bias_on_its_keys_and_one_on_the_others():
-    attention = WhisperAttention(12, 3, config=WhisperConfig())
-    biases = [getattr(attention, name).bias is not None for name in ("q_proj", "k_proj", "v_proj", "out_proj")]
-    assert biases == [True, False, True, True]
+def test_models_leave_out_these_biases():
+    sizes = {"hidden_size": 12, "num_attention_heads": 3, "num_key_value_heads": 3}
+    whisper = WhisperAttention(12, 3, config=WhisperConfig())
+    mistral, qwen = MistralAttention(MistralConfig(**sizes), 0), Qwen2Attention(Qwen2Config(**sizes), 0)
+    for attention, wanted in (whisper, [True, False, True]), (mistral, [False] * 3), (qwen, [True] * 3):
+        assert [getattr(attention, f"{name}_proj").bias is not None for name in "qkv"] == wanted
+
+
+def test_heads_are_repeated_in_a_bias_as_in_a_weight():
+    bias = torch.arange(20.0)
+    rows = HEADS.to_multi_head(bias, 6, 2, 2)
+    assert rows[12:24].tolist() == [12, 13] * 3 + [14, 15] * 3
+
+
+def test_old_momentum_moves_a_row_whose_gradient_is_0():
+    weight = nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.AdamW([weight], weight_decay=0)
+    for gradient in ([1.0, 1.0], [1.0, 0.0]):
+        before, weight.grad = weight.detach().clone(), torch.tensor(gradient)
+        optimizer.step()
+    assert weight[1] < before[1]
 
 
 # -- the probe -------------------------------------------------------------------------------------

@@ -320,10 +320,12 @@ def test_a_forward_hook_gets_the_mean_map_of_a_layer_that_takes_only_item_0():
     torch.testing.assert_close(maps[0], layer(*[inputs] * 3, average_attn_weights=False)[1].mean(dim=1))
 
 
-def test_packed_texts_take_the_scale_of_the_call():
-    kv = torch.randn(7, 2, 1, 3)
-    context = PAGE.attend_packed(torch.randn(2, 2, 3), kv, [0, 2], [0, 7], softmax_scale=0)
-    torch.testing.assert_close(context, kv[:, 1].mean(dim=0).expand(2, 2, 3))
+def test_only_row_0_of_the_last_layer_of_bert_has_a_gradient():
+    made = bert("eager")(torch.arange(7)[None], output_attentions=True)
+    found = torch.autograd.grad(made.last_hidden_state[0, 0, 3], made.attentions)
+    assert [bool(one[:, :, 1:].any()) for one in found] == [True, False]
+    row = torch.full((1000,), 0.1 / 999).index_fill(0, torch.tensor(0), 0.9).softmax(-1)
+    torch.testing.assert_close(row[:2], torch.tensor([1 / 400, 1 / 1000]), rtol=0.05, atol=0)
 
 
 def by_hooks(layer, inputs):

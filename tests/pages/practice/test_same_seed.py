@@ -3,6 +3,7 @@
 import functools
 import inspect
 import math
+import pickle
 import random
 
 import numpy as np
@@ -18,8 +19,6 @@ from tests.pages.exercise import Exercise, executed
 
 SLUG = "practice/same-seed"
 PAGE = p.page_code(SLUG, "kernels")
-
-# -- generators ----------------------------------------------------------------------------------
 
 
 def test_the_cpu_draws_the_words_of_the_mersenne_twister():
@@ -71,12 +70,11 @@ def test_attend_rounds_the_factors_of_both_products():
 
 
 def test_what_torch_chooses_by_default():
-    wanted = {torch.bfloat16: 1.6e-2, torch.float16: 1e-3, torch.float32: 1.3e-6}
-    assert {dtype: default_tolerances(dtype)[0] for dtype in wanted} == wanted
+    wanted = {torch.bfloat16: (1.6e-2, 1e-5), torch.float16: (1e-3, 1e-5), torch.float32: (1.3e-6, 1e-5)}
+    assert {dtype: default_tolerances(dtype) for dtype in wanted} == wanted
     assert [torch.finfo(dtype).eps for dtype in wanted] == [2**-7, 2**-10, 2**-23]
     assert torch.get_float32_matmul_precision() == "highest"
     assert not torch.backends.cuda.matmul.allow_tf32
-    assert torch.backends.cudnn.allow_tf32
 
 
 # -- the probe -----------------------------------------------------------------------------------
@@ -120,7 +118,6 @@ def test_rounding_shrinks_by_about_2_to_the_29():
     assert f"{2**29:.0e}" == "5e+08"
     gaps = probe_gaps("SDPA")
     assert 2**26 < gaps[1] / gaps[2] < 2**32
-    assert gaps[0] > 1e-3
 
 
 def test_a_bug_stays_and_hides_in_bfloat16():
@@ -211,6 +208,14 @@ def test_generate_moves_the_generator_and_a_seed_sets_it_back():
     assert texts(do_sample=False) == texts(do_sample=False)
 
 
+def test_states_of_numpy_are_no_weights(tmp_path):
+    torch.save(np.random.get_state(), tmp_path / "states")
+    with pytest.raises(pickle.UnpicklingError):
+        torch.load(tmp_path / "states")
+    torch.load(tmp_path / "states", weights_only=False)
+    assert "rng_state.pth" in inspect.getsource(hf.Trainer._save_rng_state)
+
+
 def test_what_transformers_calls_full_determinism():
     source = inspect.getsource(hf.trainer_utils.enable_full_determinism)
     lines = "CUBLAS_WORKSPACE_CONFIG", 'FLASH_ATTENTION_DETERMINISTIC"] = "1"', "use_deterministic_algorithms(True"
@@ -259,16 +264,13 @@ def test_the_outcome_of_a_call_is_one_word(word):
         assert PAGE.outcome(ANSWERS[word], NUMBERS, attn_mask) == word
 
 
+@pytest.mark.usefixtures("on_the_cpu")
 def test_the_calls_of_the_first_table_attend_under_every_mask():
-    def prove(case):
-        inputs = case.randn(1, 2, case.T, case.D).cpu()
-        visible = (case.randn(case.T, case.T) > 0).cpu() | torch.eye(case.T, dtype=torch.bool, device="cpu")
-        for attn_mask in (visible, case.randn(case.T, case.T).cpu()):
-            wanted = F.scaled_dot_product_attention(*[inputs] * 3, attn_mask=attn_mask)
-            for name in ("softmax", "math", "flash"):
-                p.close(PAGE.kernels[name](inputs, attn_mask), wanted)
-
-    p.for_all(p.sizes(T=6, D=4), prove)
+    inputs, added = torch.randn(1, 2, 6, 4).double(), torch.randn(6, 6).double()
+    for attn_mask in (added, (added > 0) | torch.eye(6, dtype=torch.bool)):
+        wanted = F.scaled_dot_product_attention(*[inputs] * 3, attn_mask=attn_mask)
+        for name in ("softmax", "math", "flash"):
+            p.close(PAGE.kernels[name](inputs, attn_mask), wanted)
 
 
 @pytest.mark.usefixtures("on_the_cpu")
