@@ -73,12 +73,13 @@ def test_the_stored_numbers_are_those_of_torch(name):
 LEAK_METER = json.loads((ROOT / torch_side.FOLDER / "leak-meter.json").read_text("utf-8"))
 
 
-def test_the_leak_meter_shows_each_leak_of_which_the_probe_of_causality_knows():
+def test_the_leak_meter_shows_each_leak_of_which_the_probe_future_knows():
     leaks = {
         name: {case["state"]["bug"] for case in LEAK_METER["cases"] if case[name] and leaking(case[name])}
         for name in ("causal", "cache")
     }
-    found = {case["state"]["bug"] for case in LEAK_METER["cases"] if "causality" in case["probes"]}
+    found = {case["state"]["bug"] for case in LEAK_METER["cases"] if "future" in case["probes"]}
+    found -= {"dropped in eval"}  # here the rate is 0
     assert leaks["causal"] == found - {"cut by view"}, "one head is not cut"
     assert found <= leaks["cache"] == found | {"open cache"}
     assert len(LEAK_METER["cases"]) == 41

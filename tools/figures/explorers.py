@@ -187,20 +187,27 @@ def leak_meter() -> Numbers:
     rooms = [cell for cell in read_cells(Path("snippets/practice/museum.md")) if cell.name.startswith("room-")]
     for number, room in enumerate(rooms, start=1):
         exec(room.code, page)
-        for line in (room.output or "").splitlines():
-            bug = line[:16].strip()
-            _, probes = line[16:].split(maxsplit=1)
+        for bug, probes in verdicts(room.output or "").items():
             state = {"bug": bug, "token": NUDGED["causal"]}
             cases.append({"state": state, "room": number, "probes": probes, **moved(page, broken[bug])})
     return {"meters": settings("leak-meter")["meters"], "rooms": [room.name for room in rooms], "cases": cases}
 
 
+def verdicts(output: str) -> dict[str, str]:
+    """By the names of bugs the probes that fail, as a room of the museum prints both; a row may go on below."""
+    rows: dict[str, list[str]] = {}
+    for line in output.splitlines():
+        bug = line[:16].strip() or list(rows)[-1]
+        rows[bug] = rows.get(bug, []) + line[16:].split()
+    return {bug: " ".join(probes).removeprefix("none") for bug, probes in rows.items()}
+
+
 def moved(page: Mapping[str, Any], build: Build) -> Numbers:
-    """What the `moves` of the museum finds in the first item of a batch; nothing where the call raises."""
+    """How far rows of the first item of a batch move with each token; nothing where the call raises."""
     rows: Numbers = {}
     for name, (attend, inputs) in calls(page, build).items():
         try:
-            rows[name] = numbers(page["moves"](attend, inputs)[0])
+            rows[name] = numbers(moves(attend, inputs)[0])
         except RuntimeError:
             rows[name] = None
     return rows
@@ -215,14 +222,32 @@ def calls(page: Mapping[str, Any], build: Build) -> dict[str, tuple[Callable[...
     two = with_matrices(build(width=8, num_heads=2, bias=False), *heads.to_qkv.weight.chunk(3), heads.to_output.weight)
     padded, is_real = padding["embedding"][padding["ids"][:1]], padding["is_real"][:1]
     real = torch.tensor([[True, True, False]])
-    module, inputs, _ = page["setup"](build, causal=True)
-    cross, others, memory = page["setup"](build, memory_width=12)
+    module, inputs, _ = example(build, causal=True)
+    cross, others, memory = example(build, memory_width=12)
     return {
         "causal": (lambda tokens: one(tokens)[0], causal["inputs"][None]),
         "padding": (lambda tokens: two(tokens, is_real=is_real.clone())[0], padded),
         "cross": (lambda tokens: cross(others[:1, :4], tokens, real.clone())[0], memory[:1, :3]),
         "cache": (lambda tokens: in_steps(module, page["Cache"](4), tokens), inputs[:1, :4]),
     }
+
+
+def example(build: Build, **options: Any) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
+    """A small module with inputs and a memory, always the same."""
+    torch.manual_seed(0)
+    module = build(width=8, num_heads=2, **options).eval()
+    memory = torch.randn(3, 7, 12)
+    return module, torch.randn(3, 5, 8), memory
+
+
+def moves(attend: Callable[..., torch.Tensor], tokens: torch.Tensor) -> torch.Tensor:
+    """How far each row moves if one feature of a token is nudged, (B, rows, tokens)."""
+    columns = []
+    for token in range(tokens.shape[1]):
+        nudged = tokens.clone()
+        nudged[:, token, 0] += 1
+        columns.append((attend(nudged) - attend(tokens)).abs().amax(dim=-1))
+    return torch.stack(columns, dim=-1)
 
 
 def with_matrices(module: nn.Module, *matrices: torch.Tensor) -> nn.Module:
@@ -240,8 +265,7 @@ def in_steps(module: nn.Module, cache: Any, tokens: torch.Tensor) -> torch.Tenso
 MAKERS = (
     *(mask_painter, six_tokens, one_query, leak_meter, shape_tracer, rope_clocks),
     *(one_sentence, kv_grid, three_roles, kernel_choice, head_width, word_lines, grouped_heads),
-    *(dropout_draws, qkv_rows, planted_bug, last_digits),
-    *(qkv_rows, head_out),
+    *(dropout_draws, qkv_rows, planted_bug, last_digits, head_out),
 )
 EXPLORERS = {make.__name__.replace("_", "-"): make for make in MAKERS}
 

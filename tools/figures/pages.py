@@ -9,8 +9,10 @@ from typing import Any
 import torch
 import yaml
 
+from tools.cells.execute import importable
 from tools.cells.source import read_cells, read_text
 
+SNIPPETS = Path(__file__).resolve().parents[2] / "snippets"
 Numbers = dict[str, Any]  # what a figure is given
 State = Mapping[str, str]  # what the controls of a figure say
 
@@ -37,7 +39,7 @@ def numbers(tensor: torch.Tensor) -> Any:
 def run(code: str, **names: Any) -> dict[str, Any]:
     """The names that a piece of code leaves, which finds these."""
     names |= {"torch": torch}
-    with warnings.catch_warnings(action="ignore"):  # FlexAttention wants to be compiled
+    with warnings.catch_warnings(action="ignore"), importable(SNIPPETS):  # FlexAttention wants to be compiled
         exec(code, names)
     return names
 

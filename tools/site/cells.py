@@ -88,7 +88,7 @@ def draw(cell: Cell, words: Mapping[str, str]) -> str:
 
 @functools.cache
 def block(source: str, language: str, marks: Sequence[tuple[int, str]] = ()) -> str:
-    """A block of code as HTML, without a span around each name, number, operator and bracket: they have the colour of text.
+    """A block of code as HTML, without a span around each name, number, operator and bracket: these look like text.
 
     `marks` are numbers of lines, from 1, and the tag that begins each.
     """
