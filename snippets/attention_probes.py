@@ -4,7 +4,7 @@ caches, memories, state and gradients? This file needs torch alone.
     from attention_probes import check
 
     attention = MyAttention(32, num_heads=4)
-    report = check(attention, width=32, causal=True, module=attention)
+    report = check(attention, width=32, causal=True)
     assert not report.failed, report
 
 In pytest, one line makes a test of each probe:
@@ -25,6 +25,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import torch
+from torch import nn
 
 B, T, SEED = 3, 11, 20170612
 # Of the size of the outputs: what rounding may change, where norms and
@@ -86,8 +87,9 @@ def check(
     call: tokens (B, T, width) to rows (B, T, any width), or to a tuple that
         begins with them.
     causal: True, False, or "either": then what it does decides.
-    module: the parameters behind the call. It is put in eval mode and, where
-        it can, in float64; afterwards it is as it was.
+    module: the parameters behind the call; left out, it is `call` or `memory`
+        if that is a module. It is put in eval mode and, where it can, in
+        float64; afterwards it is as it was.
     padding: like `call`, of (tokens, is_real); is_real (B, T) is True where
         a token is no pad.
     pads: the sides on which pads may stand.
@@ -103,6 +105,9 @@ def check(
     call is a failure of the probe, with its type and words.
     """
     given = dict(locals())
+    called = memory if call is None else call
+    if module is None and isinstance(called, nn.Module):
+        given["module"] = module = called
     if causal not in (True, False, "either"):
         raise ValueError(f'causal={causal!r}: give True, False or "either"')
     if call is None and memory is None:

@@ -324,9 +324,17 @@ def test_outputs_that_are_zero_are_told_apart_from_a_mask():
 def test_a_report_is_narrow_and_says_once_why_probes_are_left_out():
     lines = str(kit.check(Attention().eval(), width=WIDTH, causal=True)).splitlines()
     assert max(map(len, lines)) < 80
-    assert lines[0] == "passed    future, reads, prefix, batch, state, gradients"
+    assert lines[0] == "passed    future, reads, prefix, batch, state, modes, gradients, formats"
     assert lines[1] == "left out  pads_right, pads_left, empty: give padding; steps: give cache;"
+    lines = str(kit.check(lambda tokens: tokens, width=WIDTH)).splitlines()
     assert "modes, formats: give module" in " ".join(map(str.strip, lines))
+
+
+def test_a_call_that_is_a_module_is_taken_for_the_module():
+    module = Attention()
+    module.train()
+    assert {"modes", "formats"} <= kit.check(module, width=WIDTH, causal=True).passed.keys()
+    assert module.training
 
 
 def test_modes_dtypes_gradients_and_the_global_generator_are_left_as_they_were():
