@@ -385,3 +385,9 @@ def test_a_file_of_ones_own_is_checked_from_the_command_line(tmp_path):
     assert done.returncode == 1
     assert done.stdout.startswith("failed    reads: rows do not change with tokens: row 0 token 1, ")
     assert kit.main(["mine.py"]) == 2
+
+
+def test_a_reference_keeps_its_own_parameters_and_dtype():
+    module, other = Attention(), Attention()
+    other.load_state_dict(module.state_dict())
+    assert "reference" in kit.check(module, width=WIDTH, causal=True, reference=other.eval()).passed

@@ -10,6 +10,8 @@ from tools.cells.source import read_cells
 CALL = "scaled_dot_product_attention"
 FEWER = {  # cells that show what happens with fewer, as (page, cell)
     *(("kernels/which-kernel", cell) for cell in ("node", "kept", "exercise", "solution")),
+    ("foundations/shapes", "own-batch"),
+    ("practice/look-inside", "gradient"),  # it puts a function with weights in place of SDPA
 }
 CALLERS = [
     (page, cell.name)

@@ -21,6 +21,9 @@ OTHER = torch.device("meta")
 NOT_HERE = {
     ("foundations/one-head", "solution"): "it makes a module and moves it, which no module on meta can",
     ("masks/combining", "compiled"): "it asks for one graph, and a decorated function makes more",
+    ("kernels/which-kernel", "old-switch"): "it asks for one graph, too",
+    ("kernels/flex-attention", "whole-model"): "it asks for one graph, too",
+    ("kernels/flex-attention", "gradients"): "torch traces its functions, and finds no globals of a decorated one",
     ("labs/what-it-costs", "measure"): "the timer of torch makes tensors on the default device",
     ("labs/what-it-costs", "speed"): "so does the same timer",
 }
