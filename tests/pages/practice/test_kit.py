@@ -72,12 +72,14 @@ def test_the_line_for_pytest_and_the_command_run(tmp_path, way):
     (tmp_path / name).write_text(f"{head}\n\n{body}\n", encoding="utf-8")
     command = {"pytest": ["-m", "pytest", "-q", name], "command": ["attention_probes.py", "my_file.py:build"]}[way]
     done = subprocess.run([sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, check=False)
-    wanted = {"pytest": "6 passed, 8 skipped", "command": "passed    future, reads, prefix, batch, state, gradients"}
+    wanted = {"pytest": "8 passed, 6 skipped", "command": "passed    future, reads, prefix, batch, state, modes, "}
     assert (done.returncode, wanted[way] in done.stdout) == (0, True), done.stdout + done.stderr
 
 
-def test_without_module_and_eval_the_report_says_that_equal_calls_differ():
-    assert check(module(), width=32, causal=True).failed["modes"].startswith("two equal calls differ")
+def test_of_a_function_without_its_module_the_report_says_that_equal_calls_differ():
+    mine = module()
+    found = check(lambda tokens: mine(tokens), width=32, causal=True)
+    assert found.failed["modes"].startswith("two equal calls differ")
 
 
 # -- what no probe sees ----------------------------------------------------------------------------

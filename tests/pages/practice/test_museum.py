@@ -93,7 +93,7 @@ FITS = [
     lambda failed: failed == {"steps"},
     lambda failed: failed == {"steps", "memory"},
     lambda failed: "empty" in failed and "future" not in failed,
-    lambda failed: failed == {"formats"},
+    lambda failed: "formats" in failed and failed <= {"formats", "reference"},
     lambda failed: failed == {"reference"},
     lambda failed: "memory" in failed and failed <= {"memory", "reference"},
     lambda failed: "pads_left" in failed and "future" not in failed,
@@ -113,10 +113,10 @@ def test_the_first_row_of_verdicts_that_fits_leads_to_the_room(language):
             assert room in next(rooms for fits, rooms in rows if fits(exhibits()[bug])), bug
 
 
-def test_a_reference_alone_lets_16_of_38_through_and_four_pass_every_probe():
+def test_a_reference_alone_lets_15_of_38_through_and_four_pass_every_probe():
     through = {bug for bug, probes in exhibits().items() if "reference" not in probes}
-    assert (len(exhibits()), len(through)) == (38, 16)
-    assert through >= {"top left", "open cache", "-1e9", "0 read as hide", "naive softmax", "flipped in place"}
+    assert (len(exhibits()), len(through)) == (38, 15)
+    assert through >= {"top left", "open cache", "-1e9", "naive softmax", "flipped in place"}
     assert {bug for bug, probes in exhibits().items() if not probes} == UNSEEN
 
 
@@ -130,7 +130,7 @@ def test_the_exhibits_that_one_probe_alone_finds():
 
     assert only("steps") == {"top left", "open cache"}
     assert only("empty") == {"empty rows"}
-    assert only("formats") == {"0 read as hide", "-1e9", "naive softmax"}
+    assert only("formats") == {"-1e9", "naive softmax"}
     assert only("reference") >= {"scaled by width", "scaled twice", "heads reversed"}
 
 
