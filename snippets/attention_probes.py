@@ -11,7 +11,7 @@ In pytest, one line makes a test of each probe:
 
     test_attention = each_probe(lambda: check(attention, width=32))
 
-`python attention_probes.py my_file:build` prints the report of
+`python attention_probes.py my_file.py:build` prints the report of
 `check(**build())`, and exits with 1 if a probe failed.
 """
 
@@ -20,6 +20,7 @@ import functools
 import importlib
 import sys
 import textwrap
+import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -87,7 +88,7 @@ def check(
     call: tokens (B, T, width) to rows (B, T, any width), or to a tuple that
         begins with them.
     causal: True, False, or "either": then what it does decides.
-    module: the parameters behind the call; left out, it is `call` or `memory`
+    module: all that is behind the call; left out, it is `call` or `memory`
         if that is a module. It is put in eval mode and, where it can, in
         float64; afterwards it is as it was.
     padding: like `call`, of (tokens, is_real); is_real (B, T) is True where
@@ -155,7 +156,21 @@ class Probe:
         except Fails as error:
             report.failed[self.name] = f"{error}. {self.usual}"
         except Exception as error:
-            report.failed[self.name] = f"{type(error).__name__}: {error}"
+            said = f"{type(error).__name__}: {error}"
+            report.failed[self.name] = f"{said}{place_of(error)}"
+
+
+def place_of(error):
+    """Where an exception came from, outside torch and this file."""
+    library = str(Path(torch.__file__).parent)
+    frames = traceback.extract_tb(error.__traceback__)
+    files = [(frame.filename, frame.lineno) for frame in frames]
+    own = [
+        f" at {Path(file).name}:{line}"
+        for file, line in files
+        if file != __file__ and not file.startswith(library)
+    ]
+    return own[-1] if own else ""
 
 
 PROBES = []
@@ -643,7 +658,7 @@ def each_probe(make):
 
 def main(arguments):
     if len(arguments) != 1 or ":" not in arguments[0]:
-        print("usage: python attention_probes.py my_file:build")
+        print("usage: python attention_probes.py my_file.py:build")
         return 2
     path, name = arguments[0].rsplit(":", 1)
     sys.path.insert(0, str(Path(path).parent.resolve()))

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -306,7 +307,7 @@ def test_an_exception_is_a_failure_with_its_words_and_harms_no_other_probe():
 
     found = report(padding=padding)
     assert found.failed.keys() == {"pads_right", "pads_left", "empty", "state"}
-    assert found.failed["empty"] == "KeyError: 'no mask here'"
+    assert found.failed["empty"].startswith("KeyError: 'no mask here' at test_attention_probes.py:")
 
 
 def test_a_failure_says_what_moved_by_how_much_and_where_to_read():
@@ -391,3 +392,14 @@ def test_a_reference_keeps_its_own_parameters_and_dtype():
     module, other = Attention(), Attention()
     other.load_state_dict(module.state_dict())
     assert "reference" in kit.check(module, width=WIDTH, causal=True, reference=other.eval()).passed
+
+
+def test_an_exception_names_the_line_of_the_module_and_none_of_torch():
+    def call(tokens):
+        return torch.cat([tokens, tokens[..., :3]], dim=1)  # the line
+
+    lines = Path(__file__).read_text("utf-8").splitlines()
+    number = next(number for number, line in enumerate(lines, 1) if line.endswith("# the line"))
+    said = kit.check(call, width=WIDTH).failed["batch"]
+    assert said.startswith("RuntimeError: Sizes of tensors must match")
+    assert said.endswith(f" at test_attention_probes.py:{number}")
