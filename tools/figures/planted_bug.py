@@ -10,7 +10,7 @@ from tools.cells.execute import importable
 from tools.cells.source import Cell, read_cells
 from tools.figures.pages import Numbers, run, settings, states
 
-GAP = re.compile(r" by \S+; their size is \S+(?=\. )|\d+% (?=off)")  # drawn anew by each device if dropout is on
+GAP = re.compile(r" by \S+; their size is \S+(?=\. )|\d+% (?=off)| at <string>:\d+$")  # of draws, and of our own run
 
 
 def planted_bug() -> Numbers:
