@@ -39,7 +39,7 @@ def diffusers_attention(**options):
     )
 
     attention = Attention(query_dim=32, heads=4, dim_head=8, **options)
-    eager = copy.deepcopy(attention).double().eval()  # as `check` works
+    eager = copy.deepcopy(attention).eval()
     attention.set_processor(AttnProcessor2_0())
     eager.set_processor(AttnProcessor())
 
