@@ -39,7 +39,9 @@ def decoder(**options):
 
         return feed
 
-    padding = lambda tokens, is_real: model(tokens, mask=is_real)  # noqa: E731
+    def padding(tokens, is_real):
+        return model(tokens, mask=is_real)
+
     return {"call": model, "width": 32, "causal": True, "module": model, "padding": padding, "cache": cache}
 
 

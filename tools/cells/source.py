@@ -120,6 +120,11 @@ def split_lines(text: str) -> list[str]:
     return text.removesuffix("\n").split("\n")
 
 
+def indent_of(line: str) -> str:
+    """The spaces that a line begins with."""
+    return line.removesuffix(line.lstrip())
+
+
 def slug_of(path: str | Path) -> str:
     """The slug of a snippet file, which is its place below `snippets/`."""
     return Path(path).relative_to(folder_of(path)).with_suffix("").as_posix()

@@ -34,8 +34,7 @@ def reported(cell: Cell, right: dict[str, Any], bug: str) -> Numbers:
         cache: dict[str, torch.Tensor] = {}
         return lambda chunk: module(chunk, cache=cache)
 
-    options = {"module": module, "padding": module, "cache": new_cache}
-    options |= {"reference": lambda tokens: other.to(tokens.dtype)(tokens)}
+    options = {"module": module, "padding": module, "cache": new_cache, "reference": other}
     report = right["check"](module, width=32, causal=True, **options)
     names = [probe.name for probe in right["check"].__globals__["PROBES"]]
     failed = [1 if name in report.failed else -1 if name in report.left_out else 0 for name in names]

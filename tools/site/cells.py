@@ -15,7 +15,7 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import TextLexer, get_lexer_by_name
 from pygments.util import ClassNotFound
 
-from tools.cells.source import Cell, SourceError, read_includes, split_lines
+from tools.cells.source import Cell, SourceError, indent_of, read_includes, split_lines
 from tools.labs.notebooks import described
 from tools.languages.markdown import Page
 from tools.site.outputs import show
@@ -34,7 +34,7 @@ def with_places(page: Page) -> str:
     lines = ["", *split_lines(page.text)]
     ends = {include.line: include.end for include in read_includes(page.path)}
     for line, end in (ends | {block.line: block.end for block, _ in described(page)}).items():
-        indent = lines[line].removesuffix(lines[line].lstrip())
+        indent = indent_of(lines[line])
         lines[line:end] = [f"{indent}```{PLACE}\n{indent}{line}\n{indent}```", *[""] * (end - line - 1)]
     return "\n".join(lines[1:])
 

@@ -11,7 +11,7 @@ from typing import Any
 from jinja2 import Environment
 from mkdocs import utils
 
-from tools.cells.source import Cell, read_includes, split_lines
+from tools.cells.source import Cell, indent_of, read_includes, split_lines
 from tools.labs.notebooks import linked
 from tools.languages.markdown import Page
 
@@ -27,7 +27,7 @@ def page(
     """
     lines = linked(source, lambda target: f"{address}{target}" if target.startswith("#") else link(target))
     for include, cell in reversed([*zip(read_includes(source.path), cells, strict=True)]):
-        indent = lines[include.line].removesuffix(lines[include.line].lstrip())
+        indent = indent_of(lines[include.line])
         lines[include.line : include.end] = [f"{indent}{line}" for line in in_markdown(cell, ran_on)]
     body = "\n".join([*lines[source.first_line :], ""]).lstrip("\n")
     return re.sub(rf"^!(\[[^\]]+\]\({re.escape(address)}#)", r"\1cell-", body, flags=re.M)
